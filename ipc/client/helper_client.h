@@ -1,0 +1,56 @@
+/* The helper's verbs for unprivileged programs. One connection carries at most one lease and is that lease: closing
+ * it (or dying) gives the slot back. Blocking, with a deadline of a few seconds a call.
+ */
+#ifndef BERTH_IPC_CLIENT_HELPER_CLIENT_H
+#define BERTH_IPC_CLIENT_HELPER_CLIENT_H
+
+#include "ipc/wire/pool.h"
+
+#define BT_HELPER_SOCKET_DEFAULT "/run/berth/helper.sock"
+
+struct bt_helper {
+    int fd; /* -1 when closed; the caller may poll it: readable at rest means the engine is gone */
+    uint64_t epoch; /* of the engine's start */
+    struct bt_pool pool;
+    uint16_t quota; /* slots this uid may hold */
+    uint32_t sequence;
+};
+
+struct bt_helper_lease {
+    uint16_t slot;
+    uint32_t generation;
+    enum bt_kind kind;
+    enum bt_role role;
+    uint8_t environment;
+    char interface_name[BT_INTERFACE_NAME_SIZE];
+    uint32_t host_address, guest_address; /* host byte order */
+    uint8_t prefix_length;
+    uint8_t host_mac[6], guest_mac[6];
+};
+
+struct bt_helper_status {
+    uint8_t own[BT_POOL_SLOTS_MAX / 8]; /* bitmap of this uid's slots, reserved ones included */
+    uint16_t live, reserved, dead, free;
+    bool is_healthy; /* every rule in the kernel is what it should be */
+};
+
+struct bt_helper_counters {
+    uint64_t accepted_packets, accepted_bytes, dropped_packets, dropped_bytes;
+};
+
+/* Connects and says HELLO. -ENOENT, -ECONNREFUSED: not running; -EACCES: not in group berth; -EPROTO: other version. */
+int bt_helper_connect(const char *socket_path, struct bt_helper *ret_helper) BT_MUST_CHECK;
+void bt_helper_close(struct bt_helper *helper);
+int bt_helper_status(struct bt_helper *helper, struct bt_helper_status *ret_status) BT_MUST_CHECK;
+/* slot_hint: a slot number, or -1. *ret_tap_fd is owned by the caller (-1 for kinds without one). -EDQUOT: own quota
+ * used up; -ENOSPC: pool used up; -EEXIST: this uid and environment has a live gateway or orchestrator already. */
+int bt_helper_lease(struct bt_helper *helper, enum bt_kind kind, enum bt_role role, unsigned environment,
+                    int slot_hint, struct bt_helper_lease *ret_lease, int *ret_tap_fd) BT_MUST_CHECK;
+/* After an engine restart, on a new connection. -ENOENT: not reserved for this uid any more. */
+int bt_helper_adopt(struct bt_helper *helper, uint16_t slot, uint32_t generation,
+                    struct bt_helper_lease *ret_lease) BT_MUST_CHECK;
+int bt_helper_seal(struct bt_helper *helper) BT_MUST_CHECK;
+int bt_helper_counters(struct bt_helper *helper, struct bt_helper_counters *ret_counters) BT_MUST_CHECK;
+int bt_helper_release(struct bt_helper *helper) BT_MUST_CHECK;
+
+#endif
