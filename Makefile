@@ -1,0 +1,167 @@
+# berth: one non-recursive Makefile. `make help` lists the targets.
+PREFIX ?= /usr/local
+DESTDIR ?=
+BUILD := build
+CC ?= gcc
+PKG_CONFIG ?= pkg-config
+
+WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wswitch-enum -Wmissing-prototypes \
+            -Wstrict-prototypes -Wformat=2 -Wvla -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Werror
+HARDENING := -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection
+BASE_CFLAGS := -std=gnu17 -D_GNU_SOURCE -I. $(WARNINGS) -g -fno-strict-aliasing -ffunction-sections -fdata-sections
+PRODUCT_CFLAGS := $(BASE_CFLAGS) -O2 $(HARDENING) -fPIE
+STATIC_CFLAGS := $(BASE_CFLAGS) -O2 $(HARDENING)
+SANITIZE_CFLAGS := $(BASE_CFLAGS) -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all \
+                   -DBERTH_TEST_BUILD
+LINK_HARDENING := -pie -Wl,-z,relro,-z,now -Wl,--gc-sections -Wl,--as-needed
+
+# ---- sources, by folder; *_macos.c is built on macOS only ------------------------------------------------
+sources = $(filter-out %_macos.c,$(wildcard $(addsuffix /*.c,$(1))))
+IPC := $(call sources,ipc/base ipc/wire ipc/chan)
+IPC_CLIENT := $(call sources,ipc/client)
+HELPER := $(filter-out helper/main.c,$(call sources,helper))
+LIB := $(call sources,lib)
+RULES := $(call sources,policy/rules)
+ORCHESTRATOR := $(filter-out policy/orchestrator/main.c,$(call sources,policy/orchestrator))
+GATEWAY := $(filter-out policy/gateway/main.c,$(call sources,policy/gateway))
+POLICY_CLIENT := $(call sources,policy/client)
+VM := $(call sources,vm)
+INIT := $(filter-out vm/init/main.c,$(call sources,vm/init))
+PROBE := $(filter-out vm/probe/main.c,$(call sources,vm/probe))
+IMAGES := $(call sources,images)
+BACKENDS := $(call sources,backends backends/microvm)
+FRONTEND := $(filter-out frontend/main.c,$(call sources,frontend))
+MODULES := $(IPC) $(IPC_CLIENT) $(HELPER) $(LIB) $(RULES) $(ORCHESTRATOR) $(GATEWAY) $(POLICY_CLIENT) $(VM) $(INIT) \
+           $(PROBE) $(IMAGES) $(BACKENDS) $(FRONTEND)
+ALL_C := $(MODULES) $(wildcard helper/main.c policy/*/main.c vm/*/main.c frontend/main.c)
+
+# ---- libraries ---------------------------------------------------------------------------------------------
+HELPER_LIBS := -lnftnl -lmnl -lseccomp -lcap-ng
+HOST_LIBS := -lssh2 -lcurl -larchive -lext2fs -lcom_err -lyaml -ljansson -lsqlite3 -lcrypto -lseccomp
+GATEWAY_STATIC_LIBS := -levent_core -lcares -ljansson -lssl -lcrypto
+ORCHESTRATOR_STATIC_LIBS := -levent_extra -levent_core -ljansson -lsqlite3 -lcrypto -lm
+TEST_LIBS := -lcmocka $(HELPER_LIBS) $(HOST_LIBS) -levent_extra -levent_core -lcares -lssl -lpthread -lm
+
+PROGRAMS := $(addprefix $(BUILD)/,berth berth-helper berth-gateway berth-orchestrator berth-init berth-probe)
+objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+static_objects = $(patsubst %.c,$(BUILD)/static/%.o,$(1))
+sanitized = $(patsubst %.c,$(BUILD)/san/%.o,$(1))
+
+.PHONY: all check demo fuzz bench lint install uninstall clean help packages format tests
+.DELETE_ON_ERROR:
+all: $(PROGRAMS)
+
+help:
+	@echo 'make            build all programs under build/'
+	@echo 'make demo       install what is missing, build, and watch an agent work and fail to get out'
+	@echo 'make check      install what is missing, build, run every test; ends with "N passed, N failed"'
+	@echo 'make lint fuzz bench format install uninstall clean'
+
+packages:
+	@./install-packages
+
+$(BUILD)/berth: $(call objects,frontend/main.c $(FRONTEND) $(BACKENDS) $(VM) $(IMAGES) $(POLICY_CLIENT) $(RULES) $(IPC_CLIENT) $(IPC) $(LIB))
+	$(CC) $(LINK_HARDENING) -o $@ $^ $(HOST_LIBS)
+
+$(BUILD)/berth-helper: $(call objects,helper/main.c $(HELPER) $(IPC))
+	$(CC) $(LINK_HARDENING) -o $@ $^ $(HELPER_LIBS)
+
+$(BUILD)/berth-gateway: $(call static_objects,policy/gateway/main.c $(GATEWAY) $(RULES) $(LIB) $(IPC))
+	$(CC) -static -Wl,--gc-sections -o $@ $^ $(GATEWAY_STATIC_LIBS)
+	strip $@
+
+$(BUILD)/berth-orchestrator: $(call static_objects,policy/orchestrator/main.c $(ORCHESTRATOR) $(RULES) $(LIB) $(IPC))
+	$(CC) -static -Wl,--gc-sections -o $@ $^ $(ORCHESTRATOR_STATIC_LIBS)
+	strip $@
+
+$(BUILD)/berth-init: $(call static_objects,vm/init/main.c $(INIT) $(IPC))
+	$(CC) -static -Wl,--gc-sections -o $@ $^
+	strip $@
+
+$(BUILD)/berth-probe: $(call static_objects,vm/probe/main.c $(PROBE) $(IPC))
+	$(CC) -static -Wl,--gc-sections -o $@ $^
+	strip $@
+
+$(BUILD)/obj/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(PRODUCT_CFLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/static/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(STATIC_CFLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/san/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(SANITIZE_CFLAGS) -MMD -MP -c -o $@ $<
+
+# ---- tests -------------------------------------------------------------------------------------------------
+# Every module in one archive of sanitised objects; a test links what it calls.
+$(BUILD)/san/berth.a: $(call sanitized,$(MODULES))
+	@rm -f $@
+	ar rcs $@ $^
+
+UNIT_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c tests/attack/test_*.c tests/netns/test_*.c))
+TEST_SUPPORT := $(call sanitized,$(wildcard tests/lib/*.c))
+tests: $(UNIT_TESTS)
+$(BUILD)/tests/%: $(BUILD)/san/tests/%.o $(TEST_SUPPORT) $(BUILD)/san/berth.a
+	@mkdir -p $(@D)
+	$(CC) -fsanitize=address,undefined -Wl,--as-needed -o $@ $< $(TEST_SUPPORT) $(BUILD)/san/berth.a $(TEST_LIBS)
+# Sanitised programs for tests that start them as processes.
+$(BUILD)/san/berth-helper: $(call sanitized,helper/main.c) $(BUILD)/san/berth.a
+	$(CC) -fsanitize=address,undefined -o $@ $^ $(HELPER_LIBS)
+$(BUILD)/san/berth-gateway: $(call sanitized,policy/gateway/main.c) $(BUILD)/san/berth.a
+	$(CC) -fsanitize=address,undefined -o $@ $^ $(GATEWAY_STATIC_LIBS)
+$(BUILD)/san/berth-orchestrator: $(call sanitized,policy/orchestrator/main.c) $(BUILD)/san/berth.a
+	$(CC) -fsanitize=address,undefined -o $@ $^ $(ORCHESTRATOR_STATIC_LIBS)
+SANITIZED_PROGRAMS := $(addprefix $(BUILD)/san/,berth-helper berth-gateway berth-orchestrator)
+
+# ---- benchmarks and fuzzers --------------------------------------------------------------------------------
+BENCH_PROGRAMS := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/bench_*.c))
+$(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(call objects,$(IPC_CLIENT) $(IPC) $(LIB) $(IMAGES) $(VM) $(POLICY_CLIENT) $(RULES))
+	@mkdir -p $(@D)
+	$(CC) $(LINK_HARDENING) -o $@ $^ $(HOST_LIBS) -lpthread
+FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+fuzz_objects = $(patsubst %.c,$(BUILD)/fuzzobj/%.o,$(1))
+$(BUILD)/fuzzobj/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	clang $(filter-out -Werror,$(BASE_CFLAGS)) -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -DBERTH_TEST_BUILD -MMD -MP -c -o $@ $<
+$(BUILD)/fuzzobj/berth.a: $(call fuzz_objects,$(MODULES))
+	@rm -f $@
+	ar rcs $@ $^
+$(BUILD)/fuzz/%: $(BUILD)/fuzzobj/tests/fuzz/%.o $(BUILD)/fuzzobj/berth.a
+	@mkdir -p $(@D)
+	clang -fsanitize=fuzzer,address,undefined -o $@ $^ $(filter-out -lcmocka,$(TEST_LIBS))
+
+check: packages
+	@$(MAKE) --no-print-directory all tests $(SANITIZED_PROGRAMS)
+	@tests/run
+demo: packages
+	@$(MAKE) --no-print-directory all
+	@tests/lib/demo
+fuzz: packages
+	@$(MAKE) --no-print-directory $(FUZZERS)
+	@tests/fuzz/run
+bench: packages
+	@$(MAKE) --no-print-directory all $(BENCH_PROGRAMS)
+	@tests/bench/run
+lint: packages
+	@tests/lint/run
+format:
+	clang-format -i $(shell git ls-files '*.c' '*.h')
+
+# ---- installation ------------------------------------------------------------------------------------------
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/libexec/berth \
+	  $(DESTDIR)$(PREFIX)/share/berth/recipes $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man8
+	install -m 0755 $(BUILD)/berth $(DESTDIR)$(PREFIX)/bin/
+	install -m 0755 $(BUILD)/berth-helper $(DESTDIR)$(PREFIX)/sbin/
+	install -m 0755 $(addprefix $(BUILD)/,berth-gateway berth-orchestrator berth-init berth-probe) $(DESTDIR)$(PREFIX)/libexec/berth/
+	install -m 0644 images/recipes/* $(DESTDIR)$(PREFIX)/share/berth/recipes/
+	install -m 0644 docs/berth.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -m 0644 docs/berth-helper.8 $(DESTDIR)$(PREFIX)/share/man/man8/
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/berth $(DESTDIR)$(PREFIX)/sbin/berth-helper \
+	  $(DESTDIR)$(PREFIX)/share/man/man1/berth.1 $(DESTDIR)$(PREFIX)/share/man/man8/berth-helper.8
+	rm -rf $(DESTDIR)$(PREFIX)/libexec/berth $(DESTDIR)$(PREFIX)/share/berth
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
