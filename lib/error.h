@@ -1,7 +1,7 @@
 /* One error, as the user will read it: what failed and why, what to do, and the exit status.
  *
- * Fallible functions of the unprivileged programs return 0 or a negative errno, fill a struct bt_error that the
- * caller owns, and touch their ret_ outputs only on success. Only main programs print.
+ * Fallible functions of the unprivileged programs return 0 or a negative errno, fill a struct bt_error that
+ * the caller owns, and touch their ret_ outputs only on success. Only main programs print.
  */
 #ifndef BERTH_LIB_ERROR_H
 #define BERTH_LIB_ERROR_H

@@ -7,10 +7,12 @@
 #include "lib/error.h"
 #include "lib/memory.h"
 
-/* Reads a regular file of at most maximum bytes (else -EFBIG) into an empty buffer, which the caller frees. */
+/* Reads a regular file of at most maximum bytes (else -EFBIG) into an empty buffer, which the caller frees.
+ */
 int bt_file_read(const char *path, size_t maximum, struct bt_buffer *ret_data, struct bt_error *error);
 
-/* Writes a file by a temporary one beside it, fsync and rename: readers see the old or the new, never half. */
+/* Writes a file by a temporary one beside it, fsync and rename: readers see the old or the new, never half.
+ */
 int bt_file_write(const char *path, const void *data, size_t length, mode_t mode, struct bt_error *error);
 
 /* Creates a folder and its parents with this mode (existing ones are left as they are). */
@@ -33,7 +35,8 @@ void bt_random_bytes(void *ret_bytes, size_t length);
 void bt_random_hex(char *ret_text, size_t bytes);
 
 /* Folders of the user, absolute, without trailing slash (XDG base directory specification and
- * BERTH_CONFIG_HOME, BERTH_STATE_HOME). Not created. Fails when a needed variable is relative or HOME is unset. */
+ * BERTH_CONFIG_HOME, BERTH_STATE_HOME). Not created. Fails when a needed variable is relative or HOME is
+ * unset. */
 struct bt_paths {
     char config[512];  /* $XDG_CONFIG_HOME/berth */
     char state[512];   /* $XDG_STATE_HOME/berth */

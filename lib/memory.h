@@ -1,7 +1,7 @@
 /* Allocation, strings and growing buffers of the unprivileged programs.
  *
- * Running out of memory ends the process (these are short-lived or restartable); what an agent can make grow has a
- * limit and an error instead.
+ * Running out of memory ends the process (these are short-lived or restartable); what an agent can make grow
+ * has a limit and an error instead.
  */
 #ifndef BERTH_LIB_MEMORY_H
 #define BERTH_LIB_MEMORY_H
@@ -18,11 +18,11 @@ char *bt_string_format(const char *format, ...) BT_PRINTF(1, 2);
 void bt_free_pointer(void *pointer_to_pointer); /* for bt_auto_free */
 #define bt_auto_free BT_CLEANUP(bt_free_pointer)
 /* Returns *pointer and leaves NULL behind. */
-#define BT_TAKE(pointer)                                                                                    \
-    ({                                                                                                      \
-        __typeof__(pointer) bt_taken_ = (pointer);                                                          \
-        (pointer) = NULL;                                                                                   \
-        bt_taken_;                                                                                          \
+#define BT_TAKE(pointer)                                                                                     \
+    ({                                                                                                       \
+        __typeof__(pointer) bt_taken_ = (pointer);                                                           \
+        (pointer) = NULL;                                                                                    \
+        bt_taken_;                                                                                           \
     })
 
 /* A growing byte buffer. data always has a NUL after length bytes once anything was added. */
@@ -48,7 +48,7 @@ struct bt_list {
     size_t count;
     size_t capacity;
 };
-void bt_list_add(struct bt_list *list, const char *text);                            /* copies */
+void bt_list_add(struct bt_list *list, const char *text); /* copies */
 void bt_list_add_format(struct bt_list *list, const char *format, ...) BT_PRINTF(2, 3);
 bool bt_list_has(const struct bt_list *list, const char *text);
 void bt_list_free(struct bt_list *list);
