@@ -1,10 +1,10 @@
-/* Images: what guests boot from. Recipes are data (images/recipes/<name>.yaml, installed under share/berth/recipes);
- * a build is cached by the digest of its inputs.
+/* Images: what guests boot from. Recipes are data (images/recipes/<name>.yaml, installed under
+ * share/berth/recipes); a build is cached by the digest of its inputs.
  *
- *   kernel    Debian's cloud kernel, taken from its package without installing it: vmlinux and a base initrd (modules
- *             in load order and berth-init)
- *   shell     Debian minimal root (mmdebstrap as the user -> tar -> ext4, in one pass, no root, no unpacked tree)
- *   infra     gateway and orchestrator: static programs only, so it is an initrd and not a disk
+ *   kernel    Debian's cloud kernel, taken from its package without installing it: vmlinux and a base initrd
+ * (modules in load order and berth-init) shell     Debian minimal root (mmdebstrap as the user -> tar ->
+ * ext4, in one pass, no root, no unpacked tree) infra     gateway and orchestrator: static programs only, so
+ * it is an initrd and not a disk
  */
 #ifndef BERTH_IMAGES_IMAGES_H
 #define BERTH_IMAGES_IMAGES_H
@@ -13,13 +13,13 @@
 #include "lib/file.h"
 
 struct bt_image {
-    char name[64];                  /* recipe */
+    char name[64];                    /* recipe */
     char digest[BT_DIGEST_TEXT_SIZE]; /* of the inputs */
-    char path[768];                 /* the ext4 image; kernel: vmlinux */
-    char initrd_path[768];          /* kernel only: base initrd */
-    uint64_t size_bytes;            /* apparent */
-    uint64_t disk_bytes;            /* allocated */
-    int64_t built_seconds;          /* time(2) of the build */
+    char path[768];                   /* the ext4 image; kernel: vmlinux */
+    char initrd_path[768];            /* kernel only: base initrd */
+    uint64_t size_bytes;              /* apparent */
+    uint64_t disk_bytes;              /* allocated */
+    int64_t built_seconds;            /* time(2) of the build */
 };
 
 /* Progress of long work: step is a short sentence, done/total in bytes or 0 when unknown. */
@@ -28,24 +28,28 @@ struct bt_progress {
     void *context;
 };
 
-/* The image of a recipe, from the cache or built now. is_build_allowed = false: -ENOENT with the command to run.
- * Two builders at once wait for each other (a lock file). A build that is cut short leaves nothing in the cache. */
+/* The image of a recipe, from the cache or built now. is_build_allowed = false: -ENOENT with the command to
+ * run. Two builders at once wait for each other (a lock file). A build that is cut short leaves nothing in
+ * the cache. */
 int bt_image_get(const struct bt_paths *paths, const char *recipe, bool is_build_allowed,
                  const struct bt_progress *progress, struct bt_image *ret_image, struct bt_error *error);
 /* Builds again even if cached. */
 int bt_image_build(const struct bt_paths *paths, const char *recipe, const struct bt_progress *progress,
                    struct bt_image *ret_image, struct bt_error *error);
 /* All cached images; *ret_images is owned by the caller (free). */
-int bt_image_list(const struct bt_paths *paths, struct bt_image **ret_images, size_t *ret_count, struct bt_error *error);
+int bt_image_list(const struct bt_paths *paths, struct bt_image **ret_images, size_t *ret_count,
+                  struct bt_error *error);
 
-/* The folder that holds berth's own programs (berth-init, ...): beside the running executable (a build tree), else the
- * installed libexec folder. Recipes likewise. */
+/* The folder that holds berth's own programs (berth-init, ...): beside the running executable (a build tree),
+ * else the installed libexec folder. Recipes likewise. */
 int bt_program_path(const char *program, char ret_path[512], struct bt_error *error);
 int bt_recipe_path(const char *recipe, char ret_path[512], struct bt_error *error);
 
-/* An empty sparse ext4 file system (libext2fs), made whole or not at all; mode 0600. Fast: a few ms, few MiB. */
+/* An empty sparse ext4 file system (libext2fs), made whole or not at all; mode 0600. Fast: a few ms, few MiB.
+ */
 int bt_ext4_make_empty(const char *path, uint64_t size_bytes, const char *label, struct bt_error *error);
-/* Reads a tar stream (any format libarchive knows) from a descriptor and writes it as an ext4 image, one pass. */
+/* Reads a tar stream (any format libarchive knows) from a descriptor and writes it as an ext4 image, one
+ * pass. */
 int bt_ext4_from_tar(int tar_fd, const char *path, uint64_t size_bytes, const char *label,
                      const struct bt_progress *progress, struct bt_error *error);
 

@@ -1,4 +1,5 @@
-/* A virtual machine monitor process: started in its jail with its disks and its TAP by descriptor, watched, ended.
+/* A virtual machine monitor process: started in its jail with its disks and its TAP by descriptor, watched,
+ * ended.
  *
  * Drivers: qemu (KVM when usable, else TCG). The VMM is a child of the caller (the keeper) and dies with it.
  */
@@ -18,34 +19,36 @@ struct bt_machine_disk {
 };
 
 struct bt_machine_config {
-    const char *kernel_path;    /* bzImage or uncompressed vmlinux */
-    const char *initrd_path;    /* base initrd of the kernel: modules and berth-init */
-    const void *initrd_extra;   /* cpio to append (bt_guest_config_write): holds secrets, never touches a disk */
+    const char *kernel_path; /* bzImage or uncompressed vmlinux */
+    const char *initrd_path; /* base initrd of the kernel: modules and berth-init */
+    const void
+        *initrd_extra; /* cpio to append (bt_guest_config_write): holds secrets, never touches a disk */
     size_t initrd_extra_length;
     struct bt_machine_disk disks[BT_MACHINE_DISKS_MAX];
     size_t disk_count;
-    int tap_fd;                 /* taken over by the VMM; the caller still closes its own copy */
-    uint8_t mac[6];             /* of the guest */
+    int tap_fd;     /* taken over by the VMM; the caller still closes its own copy */
+    uint8_t mac[6]; /* of the guest */
     uint64_t memory_bytes;
     unsigned cpus;
-    int console_fd;             /* the guest's serial console is written here; the caller bounds it (a pipe) */
-    const char *folder;         /* private folder (0700) for the QMP socket and the like */
+    int console_fd;     /* the guest's serial console is written here; the caller bounds it (a pipe) */
+    const char *folder; /* private folder (0700) for the QMP socket and the like */
 };
 
 struct bt_machine {
     pid_t pid;
-    int pid_fd;      /* readable when the VMM ended */
-    int control_fd;  /* QMP */
+    int pid_fd;     /* readable when the VMM ended */
+    int control_fd; /* QMP */
     bool uses_kvm;
-    char jail[128];  /* what holds it, for doctor and list: "empty network namespace, Landlock, seccomp" */
+    char jail[128]; /* what holds it, for doctor and list: "empty network namespace, Landlock, seccomp" */
 };
 
 /* Whether this machine can run it: programs, accelerator; says what is missing. *ret_uses_kvm may be NULL. */
 int bt_machine_check(bool *ret_uses_kvm, struct bt_error *error);
 
-int bt_machine_start(const struct bt_machine_config *config, struct bt_machine *ret_machine, struct bt_error *error);
-/* Asks the guest to power off (QMP system_powerdown or, when it does not listen, quit), waits grace_ms, then kills.
- * Reaps. Accepts a machine that has ended already. */
+int bt_machine_start(const struct bt_machine_config *config, struct bt_machine *ret_machine,
+                     struct bt_error *error);
+/* Asks the guest to power off (QMP system_powerdown or, when it does not listen, quit), waits grace_ms, then
+ * kills. Reaps. Accepts a machine that has ended already. */
 void bt_machine_stop(struct bt_machine *machine, int grace_ms);
 
 #endif

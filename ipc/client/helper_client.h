@@ -1,5 +1,5 @@
-/* The helper's verbs for unprivileged programs. One connection carries at most one lease and is that lease: closing
- * it (or dying) gives the slot back. Blocking, with a deadline of a few seconds a call.
+/* The helper's verbs for unprivileged programs. One connection carries at most one lease and is that lease:
+ * closing it (or dying) gives the slot back. Blocking, with a deadline of a few seconds a call.
  */
 #ifndef BERTH_IPC_CLIENT_HELPER_CLIENT_H
 #define BERTH_IPC_CLIENT_HELPER_CLIENT_H
@@ -9,7 +9,7 @@
 #define BT_HELPER_SOCKET_DEFAULT "/run/berth/helper.sock"
 
 struct bt_helper {
-    int fd; /* -1 when closed; the caller may poll it: readable at rest means the engine is gone */
+    int fd;         /* -1 when closed; the caller may poll it: readable at rest means the engine is gone */
     uint64_t epoch; /* of the engine's start */
     struct bt_pool pool;
     uint16_t quota; /* slots this uid may hold */
@@ -38,12 +38,14 @@ struct bt_helper_counters {
     uint64_t accepted_packets, accepted_bytes, dropped_packets, dropped_bytes;
 };
 
-/* Connects and says HELLO. -ENOENT, -ECONNREFUSED: not running; -EACCES: not in group berth; -EPROTO: other version. */
+/* Connects and says HELLO. -ENOENT, -ECONNREFUSED: not running; -EACCES: not in group berth; -EPROTO: other
+ * version. */
 int bt_helper_connect(const char *socket_path, struct bt_helper *ret_helper) BT_MUST_CHECK;
 void bt_helper_close(struct bt_helper *helper);
 int bt_helper_status(struct bt_helper *helper, struct bt_helper_status *ret_status) BT_MUST_CHECK;
-/* slot_hint: a slot number, or -1. *ret_tap_fd is owned by the caller (-1 for kinds without one). -EDQUOT: own quota
- * used up; -ENOSPC: pool used up; -EEXIST: this uid and environment has a live gateway or orchestrator already. */
+/* slot_hint: a slot number, or -1. *ret_tap_fd is owned by the caller (-1 for kinds without one). -EDQUOT:
+ * own quota used up; -ENOSPC: pool used up; -EEXIST: this uid and environment has a live gateway or
+ * orchestrator already. */
 int bt_helper_lease(struct bt_helper *helper, enum bt_kind kind, enum bt_role role, unsigned environment,
                     int slot_hint, struct bt_helper_lease *ret_lease, int *ret_tap_fd) BT_MUST_CHECK;
 /* After an engine restart, on a new connection. -ENOENT: not reserved for this uid any more. */

@@ -34,8 +34,11 @@ struct bt_pool {
 #define BT_GATEWAY_PORT_APPROVALS 9100U
 
 /* All of these return -ERANGE for a slot outside the pool and touch their outputs only on success. */
-int bt_pool_tap_addresses(const struct bt_pool *pool, uint16_t slot, uint32_t *ret_host, uint32_t *ret_guest) BT_MUST_CHECK;
-int bt_pool_tap_name(const struct bt_pool *pool, uint16_t slot, char ret_name[BT_INTERFACE_NAME_SIZE]) BT_MUST_CHECK;
-int bt_pool_tap_macs(const struct bt_pool *pool, uint16_t slot, uint8_t ret_host[6], uint8_t ret_guest[6]) BT_MUST_CHECK;
+int bt_pool_tap_addresses(const struct bt_pool *pool, uint16_t slot, uint32_t *ret_host,
+                          uint32_t *ret_guest) BT_MUST_CHECK;
+int bt_pool_tap_name(const struct bt_pool *pool, uint16_t slot,
+                     char ret_name[BT_INTERFACE_NAME_SIZE]) BT_MUST_CHECK;
+int bt_pool_tap_macs(const struct bt_pool *pool, uint16_t slot, uint8_t ret_host[6],
+                     uint8_t ret_guest[6]) BT_MUST_CHECK;
 
 #endif

@@ -1,5 +1,5 @@
-/* The host's side of the orchestrator's API v1 (policy/API.md), for keepers and commands. libcurl, no proxy, no
- * redirects, deadlines. Every call is one request; bodies are JSON (jansson).
+/* The host's side of the orchestrator's API v1 (policy/API.md), for keepers and commands. libcurl, no proxy,
+ * no redirects, deadlines. Every call is one request; bodies are JSON (jansson).
  */
 #ifndef BERTH_POLICY_CLIENT_ORCHESTRATOR_CLIENT_H
 #define BERTH_POLICY_CLIENT_ORCHESTRATOR_CLIENT_H
@@ -24,16 +24,19 @@ struct bt_registration {
     const json_t *policy;     /* policy/POLICY.md */
 };
 
-/* Waits until the orchestrator answers GET /v1/health, at most deadline_ms; wait_fd as in bt_guest_connect. */
-int bt_orchestrator_wait(const struct bt_orchestrator *orchestrator, int deadline_ms, int wait_fd, struct bt_error *error);
-int bt_orchestrator_register(const struct bt_orchestrator *orchestrator, const struct bt_registration *registration,
-                             struct bt_error *error);
+/* Waits until the orchestrator answers GET /v1/health, at most deadline_ms; wait_fd as in bt_guest_connect.
+ */
+int bt_orchestrator_wait(const struct bt_orchestrator *orchestrator, int deadline_ms, int wait_fd,
+                         struct bt_error *error);
+int bt_orchestrator_register(const struct bt_orchestrator *orchestrator,
+                             const struct bt_registration *registration, struct bt_error *error);
 int bt_orchestrator_unregister(const struct bt_orchestrator *orchestrator, uint16_t slot, uint32_t generation,
                                struct bt_error *error);
 /* GET /v1/agents, /v1/counters/{slot}, /v1/decisions?slot=&generation=&after=ID&limit=: owned JSON. */
 int bt_orchestrator_get(const struct bt_orchestrator *orchestrator, const char *path, json_t **ret_document,
                         struct bt_error *error);
-/* Whether a gateway has fetched a token and reported within the last seconds (health document's "gateway_seen"). */
+/* Whether a gateway has fetched a token and reported within the last seconds (health document's
+ * "gateway_seen"). */
 int bt_orchestrator_wait_gateway(const struct bt_orchestrator *orchestrator, int deadline_ms, int wait_fd,
                                  struct bt_error *error);
 

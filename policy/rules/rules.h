@@ -1,9 +1,11 @@
-/* Egress rules as data: the policy document of one agent, and the one function that decides. Used by the gateway to
- * enforce, by the orchestrator to validate, by `berth why` to explain: the same decision everywhere.
+/* Egress rules as data: the policy document of one agent, and the one function that decides. Used by the
+ * gateway to enforce, by the orchestrator to validate, by `berth why` to explain: the same decision
+ * everywhere.
  *
  * Document (policy/POLICY.md): {"version": 1, "routes": [{"host": "example.com[:port]", "tls": "pass",
- * "private": false, "granted_by": "bottle dev"}]}. Hosts match by label: "example.com" exactly, "*.example.com" one
- * label or more but not the apex. Without a port: 80 and 443. An empty list allows nothing.
+ * "private": false, "granted_by": "bottle dev"}]}. Hosts match by label: "example.com" exactly,
+ * "*.example.com" one label or more but not the apex. Without a port: 80 and 443. An empty list allows
+ * nothing.
  */
 #ifndef BERTH_POLICY_RULES_RULES_H
 #define BERTH_POLICY_RULES_RULES_H
@@ -19,9 +21,10 @@ struct bt_policy; /* parsed, immutable */
 int bt_policy_parse(const json_t *document, struct bt_policy **ret_policy, struct bt_error *error);
 struct bt_policy *bt_policy_free(struct bt_policy *policy);
 
-/* Makes the one canonical form of a host name that is matched and then dialled: lower case LDH labels (A-labels as they
- * come), one trailing dot dropped, 1..253 bytes, labels 1..63, no NUL, no underscore, not all-numeric last label (so no
- * address in any spelling). length counts bytes, so an embedded NUL is seen. -EINVAL otherwise. */
+/* Makes the one canonical form of a host name that is matched and then dialled: lower case LDH labels
+ * (A-labels as they come), one trailing dot dropped, 1..253 bytes, labels 1..63, no NUL, no underscore, not
+ * all-numeric last label (so no address in any spelling). length counts bytes, so an embedded NUL is seen.
+ * -EINVAL otherwise. */
 int bt_host_canonical(const char *host, size_t length, char ret_host[BT_HOST_NAME_SIZE]) BT_MUST_CHECK;
 
 /* Validates a route's host pattern ("*.example.com:8443"); the reason goes to error. */
@@ -29,17 +32,19 @@ int bt_host_pattern_check(const char *pattern, struct bt_error *error);
 
 struct bt_verdict {
     bool is_allowed;
-    bool may_be_private;     /* answers in private ranges are acceptable for this route */
-    char rule[96];           /* id of what decided: "route:3", "default-deny", "ip-literal", ... */
-    char reason[160];        /* a sentence for the user */
+    bool may_be_private; /* answers in private ranges are acceptable for this route */
+    char rule[96];       /* id of what decided: "route:3", "default-deny", "ip-literal", ... */
+    char reason[160];    /* a sentence for the user */
     char hint[200];
-    char granted_by[96];     /* who granted the deciding route; empty when refused */
+    char granted_by[96]; /* who granted the deciding route; empty when refused */
 };
 
 /* Decides a (canonical) host and port. */
-void bt_policy_decide(const struct bt_policy *policy, const char *host, uint16_t port, struct bt_verdict *ret_verdict);
+void bt_policy_decide(const struct bt_policy *policy, const char *host, uint16_t port,
+                      struct bt_verdict *ret_verdict);
 
-/* Whether an IPv4 answer may be dialled for a route without private: true. is_slot covers the pool's blocks. */
+/* Whether an IPv4 answer may be dialled for a route without private: true. is_slot covers the pool's blocks.
+ */
 bool bt_address_is_public(uint32_t address);
 
 #endif
