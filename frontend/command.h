@@ -1,0 +1,58 @@
+/* What a command is, and what it is given. One command a file (cmd_*.c); main.c holds the table.
+ *
+ * A command returns 0 or a negative errno with *error filled: main prints it. An exit status that is not an
+ * error of berth (that of a command in a guest) goes to context->exit_status.
+ */
+#ifndef BERTH_FRONTEND_COMMAND_H
+#define BERTH_FRONTEND_COMMAND_H
+
+#include "frontend/config.h"
+#include "frontend/options.h"
+#include "frontend/output.h"
+#include "frontend/state.h"
+
+#define BT_VERSION "0.1.0"
+
+struct bt_context {
+    struct bt_paths paths;
+    struct bt_config config; /* loaded when the command wants it (BT_COMMAND_CONFIG) */
+    const char *environment; /* --environment, else config */
+    struct bt_output output;
+    struct bt_arguments arguments;
+    int exit_status; /* of the guest's command */
+};
+
+enum bt_command_needs {
+    BT_COMMAND_PLAIN = 0,
+    BT_COMMAND_CONFIG = 1, /* config.yaml must be right */
+};
+
+struct bt_command {
+    const char *name;
+    const char *operands; /* for usage: "<agent> [-- command...]" */
+    const char *summary;  /* one line */
+    const char *details;  /* a paragraph, or NULL */
+    const struct bt_option *options;
+    size_t option_count;
+    size_t minimum, maximum; /* operands */
+    bool may_have_rest;      /* words after "--" */
+    enum bt_command_needs needs;
+    int (*run)(struct bt_context *context, struct bt_error *error);
+};
+
+/* Options of every command, appended by main to each table: --json, --quiet, --environment, --help. */
+extern const struct bt_command bt_command_spawn, bt_command_run, bt_command_list, bt_command_status,
+    bt_command_exec, bt_command_attach, bt_command_stop, bt_command_rm, bt_command_diff, bt_command_apply,
+    bt_command_cp, bt_command_probe, bt_command_why, bt_command_doctor, bt_command_up, bt_command_down,
+    bt_command_image, bt_command_audit, bt_command_version, bt_command_cleanup;
+
+/* The agent that operand number index or --latest names. BT_EXIT_USAGE when neither or both are given. */
+int bt_command_target(struct bt_context *context, struct bt_state *state, size_t index,
+                      struct bt_agent *ret_agent, struct bt_error *error);
+
+/* Asks on the terminal, default no. is_assumed (--yes): yes at once. Without a terminal: -EPERM, saying to
+ * use --yes. */
+int bt_command_confirm(struct bt_context *context, bool is_assumed, const char *question,
+                       struct bt_error *error);
+
+#endif
