@@ -1,5 +1,5 @@
-/* Acting on an agent that runs: the owner's commands reach its guest over SSH with the agent's own key, and its keeper
- * over a control socket (JSON lines, owner only).
+/* Acting on an agent that runs: the owner's commands reach its guest over SSH with the agent's own key, and
+ * its keeper over a control socket (JSON lines, owner only).
  */
 #ifndef BERTH_FRONTEND_AGENT_H
 #define BERTH_FRONTEND_AGENT_H
@@ -12,32 +12,32 @@
 #include "vm/guest_link.h"
 
 /* Opens a connection to the agent's guest. -ESRCH with BT_EXIT_NO_TARGET when it does not run. */
-int bt_agent_connect(const struct bt_paths *paths, const struct bt_state_agent *agent,
+int bt_agent_connect(const struct bt_paths *paths, const struct bt_agent *agent,
                      struct bt_guest_link **ret_link, struct bt_error *error);
 
-/* Runs a command as the agent's user, in its workspace, with its environment (proxy, trust, bottle's variables);
- * standard input and output are the caller's. is_terminal: an interactive terminal. */
-int bt_agent_exec(const struct bt_paths *paths, const struct bt_state_agent *agent, const char *const *command,
+/* Runs a command as the agent's user, in its workspace, with its environment (proxy, trust, bottle's
+ * variables); standard input and output are the caller's. is_terminal: an interactive terminal. */
+int bt_agent_exec(const struct bt_paths *paths, const struct bt_agent *agent, const char *const *command,
                   bool is_terminal, int *ret_status, struct bt_error *error);
 
 /* The agent's terminal (its tmux session), until it ends or ctrl-p ctrl-q is typed. */
-int bt_agent_attach(const struct bt_paths *paths, const struct bt_state_agent *agent, bool *ret_is_detached,
+int bt_agent_attach(const struct bt_paths *paths, const struct bt_agent *agent, bool *ret_is_detached,
                     struct bt_error *error);
 
 /* Ends it: exit work (the patch is collected), guest, lease. Waits for the keeper to end. */
-int bt_agent_stop(const struct bt_paths *paths, const struct bt_state_agent *agent, struct bt_error *error);
+int bt_agent_stop(const struct bt_paths *paths, const struct bt_agent *agent, struct bt_error *error);
 
 /* Runs the isolation probe again; *ret_result is owned by the caller. */
-int bt_agent_probe(const struct bt_paths *paths, const struct bt_state_agent *agent, json_t **ret_result,
+int bt_agent_probe(const struct bt_paths *paths, const struct bt_agent *agent, json_t **ret_result,
                    struct bt_error *error);
 
 /* Brings <folder>/patch up to date with what the guest holds now. */
-int bt_agent_collect(const struct bt_paths *paths, const struct bt_state_agent *agent, struct bt_error *error);
+int bt_agent_collect(const struct bt_paths *paths, const struct bt_agent *agent, struct bt_error *error);
 
 /* Copies between host and guest. Paths in the guest that are not absolute are below /workspace. */
-int bt_agent_copy_in(const struct bt_paths *paths, const struct bt_state_agent *agent, const char *host_path,
+int bt_agent_copy_in(const struct bt_paths *paths, const struct bt_agent *agent, const char *host_path,
                      const char *guest_path, struct bt_error *error);
-int bt_agent_copy_out(const struct bt_paths *paths, const struct bt_state_agent *agent, const char *guest_path,
+int bt_agent_copy_out(const struct bt_paths *paths, const struct bt_agent *agent, const char *guest_path,
                       const char *host_path, struct bt_error *error);
 
 #endif

@@ -1,41 +1,34 @@
-/* The infra pair of one environment: started or adopted under a lock, each of the two in a guest with its own keeper.
+/* The infra pair of one environment: started or adopted under a lock, each of the two in a guest with its own
+ * keeper.
  */
 #ifndef BERTH_FRONTEND_INFRA_H
 #define BERTH_FRONTEND_INFRA_H
 
-#include <jansson.h>
-
+#include "frontend/state.h"
 #include "images/images.h"
 #include "lib/error.h"
 #include "lib/file.h"
 
 struct bt_config;
 
-struct bt_infra_member {
-    int64_t keeper_pid;   /* 0: not running */
-    uint64_t keeper_start; /* start time of that process (/proc/PID/stat field 22): pids are reused */
-    uint16_t slot;
-    uint32_t generation;
-    uint32_t address;      /* guest, host byte order */
-    uint32_t host_address;
-};
-
-struct bt_infra {
-    struct bt_infra_member orchestrator, gateway;
+struct bt_infra_pair {
+    struct bt_infra orchestrator, gateway; /* keeper.pid 0: not running */
 };
 
 /* Adopts a healthy pair or starts what is missing, under flock on $STATE/env/<environment>/infra.lock. */
 int bt_infra_up(const struct bt_paths *paths, const struct bt_config *config, const char *environment,
-                const struct bt_progress *progress, struct bt_infra *ret_infra, struct bt_error *error);
+                const struct bt_progress *progress, struct bt_infra_pair *ret_pair, struct bt_error *error);
 
-/* What is there now, without starting anything; members that do not run have keeper_pid 0. */
-int bt_infra_status(const struct bt_paths *paths, const char *environment, struct bt_infra *ret_infra,
+/* What is there now, without starting anything; members that do not run have keeper.pid 0. */
+int bt_infra_status(const struct bt_paths *paths, const char *environment, struct bt_infra_pair *ret_pair,
                     struct bt_error *error);
 
 /* Stops both. Refused with -EBUSY while agents of the environment run, unless is_forced. */
-int bt_infra_down(const struct bt_paths *paths, const char *environment, bool is_forced, struct bt_error *error);
+int bt_infra_down(const struct bt_paths *paths, const char *environment, bool is_forced,
+                  struct bt_error *error);
 
 /* The per-install key of the orchestrator's host API (64 hex digits), made on first use; 0600 in $STATE. */
-int bt_infra_host_key(const struct bt_paths *paths, char ret_key[BT_DIGEST_TEXT_SIZE], struct bt_error *error);
+int bt_infra_host_key(const struct bt_paths *paths, char ret_key[BT_DIGEST_TEXT_SIZE],
+                      struct bt_error *error);
 
 #endif

@@ -1,8 +1,9 @@
 /* Starting an agent: from a plan to a running, probed guest. Called by `berth spawn` and `berth run`.
  *
- * Data flow: the command reserves the name in the state database, brings the infra pair up, starts the keeper (this
- * program again, in a session of its own) and hands it one JSON document through a pipe; the keeper reports each step
- * through another pipe. When anything fails before "ready" the keeper undoes what it did and the row is removed.
+ * Data flow: the command reserves the name in the state database, brings the infra pair up, starts the keeper
+ * (this program again, in a session of its own) and hands it one JSON document through a pipe; the keeper
+ * reports each step through another pipe. When anything fails before "ready" the keeper undoes what it did
+ * and the row is removed.
  */
 #ifndef BERTH_FRONTEND_LAUNCH_H
 #define BERTH_FRONTEND_LAUNCH_H
@@ -20,32 +21,34 @@ struct bt_launch_request {
     const struct bt_paths *paths;
     const struct bt_config *config;
     const struct bt_plan *plan;
-    const char *environment;        /* "live" unless named */
-    const char *backend;            /* NULL = choose */
-    const char *name;               /* wanted name, or NULL to make one up */
-    const char *workspace;          /* host folder to copy in, or NULL */
-    bool is_ignored_included;       /* also copy what git ignores */
+    const char *environment;         /* "live" unless named */
+    const char *backend;             /* NULL = choose */
+    const char *name;                /* wanted name, or NULL to make one up */
+    const char *workspace;           /* host folder to copy in, or NULL */
+    bool is_ignored_included;        /* also copy what git ignores */
     const char *const *repositories; /* https URLs cloned inside the guest, NULL-terminated, or NULL */
-    const char *const *command;     /* NULL-terminated; NULL: the harness itself */
-    const char *prompt;             /* NULL: the manifest's */
-    bool is_background;             /* return once the agent works */
-    bool is_terminal_allowed;       /* an interactive terminal may be opened on fd 0 and 1 */
+    const char *const *command;      /* NULL-terminated; NULL: the harness itself */
+    const char *prompt;              /* NULL: the manifest's */
+    bool is_background;              /* return once the agent works */
+    bool is_terminal_allowed;        /* an interactive terminal may be opened on fd 0 and 1 */
     const struct bt_progress *progress;
 };
 
 struct bt_launch_outcome {
     char name[64];
-    bool has_ended;     /* false: it runs on (background, detached) */
-    int exit_status;    /* of the agent's command when it has ended */
-    bool has_patch;     /* there are changes to see with `berth diff` */
-    json_t *steps;      /* [{"step": "lease", "ms": 1.2}, ...]; owned by the caller */
-    json_t *probe;      /* the probe's document; owned by the caller; NULL when it was not run */
+    bool has_ended;  /* false: it runs on (background, detached) */
+    int exit_status; /* of the agent's command when it has ended */
+    bool has_patch;  /* there are changes to see with `berth diff` */
+    json_t *steps;   /* [{"step": "lease", "ms": 1.2}, ...]; owned by the caller */
+    json_t *probe;   /* the probe's document; owned by the caller; NULL when it was not run */
 };
 
 /* Errors name what failed; nothing is left behind by a launch that failed. */
-int bt_launch(const struct bt_launch_request *request, struct bt_launch_outcome *ret_outcome, struct bt_error *error);
+int bt_launch(const struct bt_launch_request *request, struct bt_launch_outcome *ret_outcome,
+              struct bt_error *error);
 
-/* The hidden first argument with which berth runs itself as a keeper, and that program. Returns an exit status. */
+/* The hidden first argument with which berth runs itself as a keeper, and that program. Returns an exit
+ * status. */
 #define BT_KEEPER_ARGUMENT "keeper"
 int bt_keeper_main(void);
 
