@@ -18,6 +18,10 @@
 
 struct bt_policy; /* parsed, immutable */
 
+#define BT_POLICY_ROUTES_MAX 1024
+
+/* Validates and takes a document. Unknown keys, another version, a pattern or a value out of form: -EINVAL,
+ * the error names the route. The caller owns *ret_policy; the document is only read. */
 int bt_policy_parse(const json_t *document, struct bt_policy **ret_policy, struct bt_error *error);
 struct bt_policy *bt_policy_free(struct bt_policy *policy);
 
@@ -39,12 +43,26 @@ struct bt_verdict {
     char granted_by[96]; /* who granted the deciding route; empty when refused */
 };
 
-/* Decides a (canonical) host and port. */
+/* Decides a host and port. The first route that matches decides. A host that has no canonical form is refused
+ * ("ip-literal" for an address in any spelling, else "bad-host"), so the caller may pass what a user typed;
+ * who dials afterwards must have made the canonical buffer first and use that one for both. */
 void bt_policy_decide(const struct bt_policy *policy, const char *host, uint16_t port,
                       struct bt_verdict *ret_verdict);
 
-/* Whether an IPv4 answer may be dialled for a route without private: true. is_slot covers the pool's blocks.
- */
+/* Whether some route names this canonical host, on whatever port: what the gateway's DNS answers. Fills the
+ * verdict like bt_policy_decide. */
+void bt_policy_decide_name(const struct bt_policy *policy, const char *host, struct bt_verdict *ret_verdict);
+
+/* What may be done with an IPv4 address (host byte order) that a name resolved to. */
+enum bt_address_class {
+    BT_ADDRESS_PUBLIC,    /* may be dialled */
+    BT_ADDRESS_PRIVATE,   /* RFC 1918 and RFC 6598: only for a route with private: true */
+    BT_ADDRESS_FORBIDDEN, /* this host, link-local and metadata, multicast, reserved (RFC 6890): never */
+};
+enum bt_address_class bt_address_classify(uint32_t address);
+
+/* Whether an IPv4 answer may be dialled for a route without private: true. The pool's default blocks lie in
+ * RFC 1918; the gateway refuses the configured ones in any case. */
 bool bt_address_is_public(uint32_t address);
 
 #endif
