@@ -22,6 +22,7 @@ struct bt_helper_lease {
     enum bt_kind kind;
     enum bt_role role;
     uint8_t environment;
+    bool is_sealed; /* an adopted slot stays in quarantine */
     char interface_name[BT_INTERFACE_NAME_SIZE];
     uint32_t host_address, guest_address; /* host byte order */
     uint8_t prefix_length;
@@ -54,5 +55,8 @@ int bt_helper_adopt(struct bt_helper *helper, uint16_t slot, uint32_t generation
 int bt_helper_seal(struct bt_helper *helper) BT_MUST_CHECK;
 int bt_helper_counters(struct bt_helper *helper, struct bt_helper_counters *ret_counters) BT_MUST_CHECK;
 int bt_helper_release(struct bt_helper *helper) BT_MUST_CHECK;
+/* Compares the rules in the kernel with what the engine knows, repairs them. -EPERM unless the caller is uid
+ * 0. */
+int bt_helper_reconcile(struct bt_helper *helper) BT_MUST_CHECK;
 
 #endif
