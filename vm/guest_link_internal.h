@@ -1,0 +1,100 @@
+/* What the files vm/guest_link*.c share: the connection, and one command running over it.
+ *
+ * libssh2 is used non-blocking only. It allows one half-sent packet at a time: the call that left it must be
+ * repeated before any other. A session remembers that call (enum bt_session_pending), and this is the one
+ * rule to keep here.
+ */
+#ifndef BERTH_VM_GUEST_LINK_INTERNAL_H
+#define BERTH_VM_GUEST_LINK_INTERNAL_H
+
+#include <libssh2.h>
+#include <poll.h>
+
+#include "vm/guest_link.h"
+
+#define BT_LINK_CONTROL_MS 30000 /* for one answer of the SSH server; an emulated guest under load is slow   \
+                                  */
+#define BT_SESSION_CHUNK 65536
+
+struct bt_guest_link {
+    int fd;
+    LIBSSH2_SESSION *ssh;
+    char name[32];  /* "10.243.0.1:22", for messages */
+    bool is_usable; /* false once a command was abandoned in the middle or the connection failed */
+};
+
+enum bt_session_pending {
+    BT_PENDING_NONE,
+    BT_PENDING_WRITE,
+    BT_PENDING_END,
+    BT_PENDING_RESIZE,
+    BT_PENDING_READ,
+};
+
+struct bt_session {
+    struct bt_guest_link *link;
+    LIBSSH2_CHANNEL *channel;
+    int64_t deadline_ms; /* INT64_MAX = none */
+    enum bt_session_pending pending;
+    const char *out; /* being sent to the command; borrowed */
+    size_t out_length;
+    bool may_end, is_ended; /* end of input: asked for, sent */
+    bool is_resized;        /* columns and rows wait to be sent */
+    int columns, rows;
+    bool is_ready;  /* the ready byte has come */
+    bool is_closed; /* the command has ended and all of its output was taken */
+    bool is_pull;   /* standard output stays in chunk until bt_session_take() */
+    size_t chunk_length;
+    int (*on_output)(void *context, bool is_stderr, const char *data, size_t length);
+    void *context;
+    char chunk[BT_SESSION_CHUNK];
+};
+
+/* Milliseconds of CLOCK_MONOTONIC. */
+int64_t bt_link_now_ms(void);
+/* Milliseconds left for poll(2), 0 when passed, -1 when there is no deadline. */
+int bt_link_left_ms(int64_t deadline_ms);
+/* Waits for what libssh2 waits for. Returns 0, -ETIMEDOUT, or -ECANCELED when wait_fd (or -1) became
+ * readable. */
+int bt_link_wait(struct bt_guest_link *link, int64_t deadline_ms, int wait_fd);
+/* Turns the last error of libssh2 into ours, and the link unusable. Returns a negative errno. */
+int bt_link_fail(struct bt_guest_link *link, struct bt_error *error, const char *what);
+
+/* The request of vm/run_protocol.h into an empty buffer, which holds secrets: free it with bt_buffer_wipe().
+ */
+int bt_run_request_encode(const struct bt_guest_command *command, struct bt_buffer *ret_request,
+                          struct bt_error *error);
+
+/* Opens a channel, executes the run command and sends the request. terminal: the name of a terminal type, or
+ * NULL for separate streams. The session is large (a chunk): callers allocate it. On failure nothing is left
+ * open. */
+int bt_session_start(struct bt_guest_link *link, const struct bt_guest_command *command, const char *terminal,
+                     int columns, int rows, struct bt_session *ret_session, struct bt_error *error);
+/* Moves what can be moved now. Returns 1 when something moved, 0 when not, a negative errno on failure; a
+ * non-zero answer of on_output is -ECANCELED. */
+int bt_session_step(struct bt_session *session, struct bt_error *error);
+/* Waits until a step can do something, or one of extra[] is ready, or milliseconds passed (-1: only the
+ * deadline). */
+int bt_session_wait(struct bt_session *session, struct pollfd *extra, nfds_t extra_count,
+                    struct bt_error *error);
+/* Sends all bytes, taking output meanwhile. -EPIPE: the command ended before. */
+int bt_session_write(struct bt_session *session, const void *data, size_t length, struct bt_error *error);
+/* Sends the end of input and takes output until the command has ended. */
+int bt_session_finish(struct bt_session *session, int *ret_status, struct bt_error *error);
+/* Ends a session on every way out. A command still running costs the link: SSH servers answer only after its
+ * end. */
+void bt_session_close(struct bt_session *session);
+
+/* Collected text of a stream of a command, bounded; for messages. */
+struct bt_session_errors {
+    char text[512];
+    size_t length;
+};
+/* An on_output function for context = struct bt_session_errors: keeps the start of what comes on either
+ * stream. */
+int bt_session_keep_errors(void *context, bool is_stderr, const char *data, size_t length);
+/* "<what> failed in the guest (exit status N): <first line>" */
+int bt_session_fail(const struct bt_session_errors *errors, int status, const char *what,
+                    struct bt_error *error);
+
+#endif
