@@ -1,0 +1,30 @@
+/* berth-init: the first process of every guest, and the command that the host executes in one.
+ *
+ *   (PID 1)              boots the guest, see boot.c
+ *   berth-init run       executes one request from standard input, see run_command.c
+ *   berth-init poweroff  asks PID 1 to switch the machine off
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "vm/init/init.h"
+
+int main(int argument_count, char **arguments)
+{
+    if (getpid() == 1)
+        bt_init_boot();
+    if (argument_count == 2 && strcmp(arguments[1], "run") == 0)
+        return bt_init_run_command();
+    if (argument_count == 2 && strcmp(arguments[1], "poweroff") == 0) {
+        if (kill(1, SIGPWR) == 0)
+            return 0;
+        (void)dprintf(STDERR_FILENO, "berth-init: cannot ask for the end of the machine: %s\n",
+                      strerror(errno));
+        return 1;
+    }
+    (void)dprintf(STDERR_FILENO, "usage: berth-init run | poweroff\n");
+    return 64;
+}

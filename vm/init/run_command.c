@@ -1,0 +1,140 @@
+/* "berth-init run": executes one request that the host sends over SSH. See vm/run_protocol.h.
+ *
+ * Started by dropbear as root in a running guest (not PID 1). Must not put a byte of the request on a command
+ * line, into a log or into its error lines.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "vm/init/init.h"
+#include "vm/init/run_request.h"
+#include "vm/run_protocol.h"
+
+#define EXIT_CANNOT_EXECUTE 126
+#define EXIT_NOT_FOUND 127
+
+static char body[BT_RUN_LENGTH_MAX];
+static struct bt_run_request run_request;
+
+static int complain(int status, const char *what, int code)
+{
+    (void)dprintf(STDERR_FILENO, "berth: %s%s%s\n", what, code != 0 ? ": " : "",
+                  code != 0 ? strerror(code) : "");
+    return status;
+}
+
+/* Exactly length bytes: what comes after them belongs to the command. */
+static int read_exactly(void *to, size_t length)
+{
+    size_t done = 0;
+    while (done < length) {
+        ssize_t count = read(STDIN_FILENO, (char *)to + done, length - done);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            return -errno;
+        if (count == 0)
+            return -ECONNRESET;
+        done += (size_t)count;
+    }
+    return 0;
+}
+
+static int receive_request(void)
+{
+    uint8_t header[BT_RUN_HEADER_LENGTH];
+    const uint8_t ready = BT_RUN_READY;
+    size_t length;
+    if (write(STDOUT_FILENO, &ready, 1) != 1)
+        return -EIO;
+    int result = read_exactly(header, sizeof(header));
+    if (result == 0)
+        result = bt_run_parse_header(header, &run_request, &length);
+    if (result == 0)
+        result = read_exactly(body, length);
+    return result == 0 ? bt_run_parse_body(body, length, &run_request) : result;
+}
+
+/* On a terminal the request must neither be echoed nor be changed by the line discipline. */
+static int receive_on_terminal(void)
+{
+    struct termios before;
+    if (tcgetattr(STDIN_FILENO, &before) < 0)
+        return receive_request();
+    struct termios raw = before;
+    cfmakeraw(&raw);
+    if (tcsetattr(STDIN_FILENO, TCSANOW, &raw) < 0)
+        return -errno;
+    int result = receive_request();
+    if (tcsetattr(STDIN_FILENO, TCSANOW, &before) < 0 && result == 0)
+        result = -errno;
+    return result;
+}
+
+/* The command's own session; on a terminal, with it as controlling terminal and owner, so that it can be
+ * reopened. */
+static int take_terminal(void)
+{
+    bool is_terminal = isatty(STDIN_FILENO) == 1;
+    if (setsid() >= 0 && is_terminal)
+        (void)ioctl(STDIN_FILENO, TIOCSCTTY, 0);
+    return is_terminal && fchown(STDIN_FILENO, run_request.uid, (gid_t)-1) < 0 ? -errno : 0;
+}
+
+/* execvp with the PATH of the request, not of this process; a file is never handed to a shell. */
+static int execute(void)
+{
+    char **arguments = bt_run_arguments(&run_request);
+    char **environment = bt_run_environment(&run_request);
+    if (strchr(arguments[0], '/') != NULL) {
+        (void)execve(arguments[0], arguments, environment);
+        return -errno;
+    }
+    const char *path = bt_run_variable(&run_request, "PATH");
+    if (path == NULL)
+        path = "/usr/local/bin:/usr/bin:/bin";
+    int reason = -ENOENT;
+    while (*path != '\0') {
+        size_t length = strcspn(path, ":");
+        char candidate[PATH_MAX];
+        int written = snprintf(candidate, sizeof(candidate), "%.*s/%s", (int)length, path, arguments[0]);
+        if (length > 0 && written > 0 && (size_t)written < sizeof(candidate)) {
+            (void)execve(candidate, arguments, environment);
+            if (errno != ENOENT && errno != ENOTDIR)
+                reason = -errno;
+        }
+        path += length + (path[length] == ':' ? 1 : 0);
+    }
+    return reason;
+}
+
+int bt_init_run_command(void)
+{
+    if (geteuid() != 0)
+        return complain(EXIT_CANNOT_EXECUTE, "only the host may run commands this way", 0);
+    int result = receive_on_terminal();
+    if (result < 0)
+        return complain(EXIT_CANNOT_EXECUTE, "the request to run a command is not valid", 0);
+    result = take_terminal();
+    if (result < 0)
+        return complain(EXIT_CANNOT_EXECUTE, "cannot take the terminal", -result);
+    result = bt_init_become_user(run_request.uid, run_request.gid);
+    if (result < 0)
+        return complain(EXIT_CANNOT_EXECUTE, "cannot become the user of the command", -result);
+    /* The connection's end is the command's end, unless it made itself a background process. */
+    (void)prctl(PR_SET_PDEATHSIG, SIGHUP, 0, 0, 0);
+    (void)signal(SIGPIPE, SIG_DFL);
+    if (chdir(run_request.folder) < 0)
+        return complain(EXIT_CANNOT_EXECUTE, "cannot enter the working folder", errno);
+    result = execute();
+    if (result == -ENOENT)
+        return complain(EXIT_NOT_FOUND, "no such program in the guest", 0);
+    return complain(EXIT_CANNOT_EXECUTE, "cannot execute the program", -result);
+}

@@ -1,0 +1,193 @@
+/* The program that a guest exists for: started, restarted with a growing pause when it ends, and ended in
+ * order when the host asks for the machine to be switched off. Also collects every process that lost its
+ * parent.
+ *
+ * Called last by the boot; never returns. The host asks by the line "poweroff" on the second serial port,
+ * whose other end only the host has; root in the guest by "berth-init poweroff" (SIGPWR).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/reboot.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "vm/init/init.h"
+
+#define CONTROL_PORT "/dev/ttyS1"
+#define BACKOFF_FIRST_MS 100U
+#define BACKOFF_LAST_MS 10000U
+#define STABLE_MS 30000U
+#define END_GRACE_MS 1500U
+
+struct serving {
+    const struct bt_init_service *service;
+    pid_t pid; /* 0 = not running */
+    uint64_t started_ms;
+    uint64_t start_at_ms;
+    uint64_t backoff_ms;
+    int signal_fd;
+    int control_fd;
+    bool is_ending;
+};
+
+static void start_service(struct serving *serving)
+{
+    serving->started_ms = bt_init_now_ms();
+    serving->pid = fork();
+    if (serving->pid < 0) {
+        serving->pid = 0;
+        serving->start_at_ms = serving->started_ms + BACKOFF_LAST_MS;
+        return;
+    }
+    if (serving->pid > 0)
+        return;
+    char *const environment[] = {
+        (char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, (char[]){"HOME=/root"},
+        NULL};
+    char *arguments[16] = {0};
+    for (size_t i = 0; i + 1 < BT_ARRAY_LENGTH(arguments) && serving->service->arguments[i] != NULL; i++)
+        arguments[i] = strdup(serving->service->arguments[i]);
+    sigset_t none;
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)setsid();
+    int result =
+        serving->service->id != 0 ? bt_init_become_user(serving->service->id, serving->service->id) : 0;
+    if (result == 0) {
+        (void)execve(arguments[0], arguments, environment);
+        result = -errno;
+    }
+    bt_init_say("cannot start %s: %s", serving->service->arguments[0], strerror(-result));
+    _exit(127);
+}
+
+/* A program that ran for a while is started again at once; one that keeps failing, with a growing pause. */
+static void note_end(struct serving *serving, int status)
+{
+    uint64_t now_ms = bt_init_now_ms();
+    serving->pid = 0;
+    if (now_ms - serving->started_ms >= STABLE_MS)
+        serving->backoff_ms = BACKOFF_FIRST_MS;
+    serving->start_at_ms = now_ms + serving->backoff_ms;
+    serving->backoff_ms =
+        serving->backoff_ms * 2 > BACKOFF_LAST_MS ? BACKOFF_LAST_MS : serving->backoff_ms * 2;
+    if (!serving->is_ending)
+        bt_init_say("%s ended (%s %d); it is started again", serving->service->arguments[0],
+                    WIFSIGNALED(status) ? "signal" : "status",
+                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+/* Returns false when there is no child left at all. */
+static bool reap(struct serving *serving)
+{
+    for (;;) {
+        int status;
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+        if (pid <= 0)
+            return pid == 0;
+        if (pid == serving->pid)
+            note_end(serving, status);
+    }
+}
+
+static void end_machine(struct serving *serving)
+{
+    serving->is_ending = true;
+    bt_init_say("switching off");
+    (void)kill(-1, SIGTERM);
+    uint64_t deadline_ms = bt_init_now_ms() + END_GRACE_MS;
+    while (reap(serving) && bt_init_now_ms() < deadline_ms)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    (void)kill(-1, SIGKILL);
+    (void)reap(serving);
+    bt_init_unmount_disks();
+    bt_init_power_off();
+}
+
+static int open_control_port(void)
+{
+    bt_auto_fd port_fd = open(CONTROL_PORT, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    struct termios mode;
+    if (port_fd < 0 || tcgetattr(port_fd, &mode) < 0)
+        return -1;
+    cfmakeraw(&mode);
+    mode.c_cflag |= CLOCAL;
+    if (tcsetattr(port_fd, TCSANOW, &mode) < 0)
+        return -1;
+    return bt_fd_take(&port_fd);
+}
+
+/* Only one command exists, so its last byte is enough to know that the line is complete. */
+static bool is_power_off_asked(int control_fd)
+{
+    static char line[16];
+    static size_t length;
+    static const char command[] = "poweroff";
+    char byte;
+    while (read(control_fd, &byte, 1) == 1) {
+        if (byte == '\n') {
+            bool is_asked = length == sizeof(command) - 1 && memcmp(line, command, length) == 0;
+            length = 0;
+            if (is_asked)
+                return true;
+        } else if (length < sizeof(line)) {
+            line[length++] = byte;
+        }
+    }
+    return false;
+}
+
+static int wait_ms(const struct serving *serving)
+{
+    if (serving->pid != 0)
+        return -1;
+    uint64_t now_ms = bt_init_now_ms();
+    return now_ms >= serving->start_at_ms ? 0 : (int)(serving->start_at_ms - now_ms);
+}
+
+static void handle_events(struct serving *serving)
+{
+    struct pollfd polled[2] = {{.fd = serving->signal_fd, .events = POLLIN},
+                               {.fd = serving->control_fd, .events = POLLIN}};
+    if (poll(polled, 2, wait_ms(serving)) < 0)
+        return;
+    struct signalfd_siginfo information;
+    while (read(serving->signal_fd, &information, sizeof(information)) == (ssize_t)sizeof(information))
+        if (information.ssi_signo != SIGCHLD)
+            end_machine(serving);
+    if (serving->control_fd >= 0 && is_power_off_asked(serving->control_fd))
+        end_machine(serving);
+    if ((polled[1].revents & (POLLHUP | POLLERR | POLLNVAL)) != 0)
+        bt_fd_close(&serving->control_fd);
+    (void)reap(serving);
+}
+
+void bt_init_serve(const struct bt_init_service *service)
+{
+    sigset_t handled;
+    (void)sigemptyset(&handled);
+    (void)sigaddset(&handled, SIGCHLD);
+    (void)sigaddset(&handled, SIGTERM);
+    (void)sigaddset(&handled, SIGINT);
+    (void)sigaddset(&handled, SIGPWR);
+    (void)sigprocmask(SIG_BLOCK, &handled, NULL);
+    (void)reboot(RB_DISABLE_CAD);
+    struct serving serving = {.service = service,
+                              .backoff_ms = BACKOFF_FIRST_MS,
+                              .signal_fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK)};
+    if (serving.signal_fd < 0)
+        bt_init_fatal("cannot receive signals: %s", strerror(errno));
+    start_service(&serving);
+    serving.control_fd = open_control_port();
+    for (;;) {
+        handle_events(&serving);
+        if (serving.pid == 0 && bt_init_now_ms() >= serving.start_at_ms)
+            start_service(&serving);
+    }
+}
