@@ -1,0 +1,299 @@
+/* The infra pair: started or adopted under a lock. See infra.h. */
+#include "frontend/infra.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "frontend/config.h"
+#include "frontend/keeper.h"
+#include "frontend/resolvers.h"
+#include "policy/client/orchestrator_client.h"
+
+#define HEALTH_DEADLINE_MS 3000
+#define GATEWAY_DEADLINE_MS 30000
+#define STOP_DEADLINE_MS 10000
+#define KEY_BYTES 32U
+
+static const char *const roles[] = {"orchestrator", "gateway"};
+
+/* Everything that one `up` works with. */
+struct up {
+    const struct bt_paths *paths;
+    const struct bt_config *config;
+    const char *environment;
+    const struct bt_progress *progress;
+    unsigned environment_number;
+    struct bt_state *state;
+    char host_key[BT_DIGEST_TEXT_SIZE];
+    char gateway_secret[BT_DIGEST_TEXT_SIZE];
+    struct bt_list resolvers;
+    struct bt_infra_pair pair;
+};
+
+/* Reads a file of 64 hex digits, making it when it is absent. */
+static int key_file(const char *path, char ret_key[BT_DIGEST_TEXT_SIZE], struct bt_error *error)
+{
+    struct bt_buffer text = {0};
+    if (access(path, F_OK) < 0 && errno == ENOENT) {
+        char key[BT_DIGEST_TEXT_SIZE];
+        bt_random_hex(key, KEY_BYTES);
+        int result = bt_file_write(path, key, 2 * KEY_BYTES, 0600, error);
+        explicit_bzero(key, sizeof key);
+        if (result < 0)
+            return result;
+    }
+    int result = bt_file_read(path, 2 * KEY_BYTES, &text, error);
+    if (result == 0 && (text.length != 2 * KEY_BYTES || strspn(text.data, "0123456789abcdef") != 2 * KEY_BYTES))
+        result = bt_fail(error, BT_EXIT_ERROR, EBADMSG, "remove it after berth down; a new one is made", "%s is damaged",
+                         path);
+    if (result == 0)
+        memcpy(ret_key, text.data, BT_DIGEST_TEXT_SIZE);
+    bt_buffer_wipe(&text);
+    return result;
+}
+
+int bt_infra_host_key(const struct bt_paths *paths, char ret_key[BT_DIGEST_TEXT_SIZE], struct bt_error *error)
+{
+    bt_auto_free char *path = bt_string_format("%s/host.key", paths->state);
+    int result = bt_folder_make(paths->state, 0700, error);
+    return result < 0 ? result : key_file(path, ret_key, error);
+}
+
+static int lock_environment(const struct bt_paths *paths, const char *environment, int *ret_fd, struct bt_error *error)
+{
+    bt_auto_free char *folder = bt_string_format("%s/env/%s", paths->state, environment);
+    bt_auto_free char *path = bt_string_format("%s/infra.lock", folder);
+    int result = bt_folder_make(folder, 0700, error);
+    if (result < 0)
+        return result;
+    bt_auto_fd fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    while (fd >= 0 && (result = flock(fd, LOCK_EX)) < 0 && errno == EINTR)
+        continue;
+    if (fd < 0 || result < 0)
+        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot lock %s: %s", path, strerror(errno));
+    *ret_fd = bt_fd_take(&fd);
+    return 0;
+}
+
+static struct bt_infra *member(struct bt_infra_pair *pair, size_t index)
+{
+    return index == 0 ? &pair->orchestrator : &pair->gateway;
+}
+
+static int read_pair(struct bt_state *state, const char *environment, struct bt_infra_pair *ret_pair,
+                     struct bt_error *error)
+{
+    struct bt_infra_pair pair = {0};
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(roles); i++) {
+        struct bt_infra *row = member(&pair, i);
+        int result = bt_state_infra_get(state, environment, roles[i], row, error);
+        if (result < 0 && result != -ENOENT)
+            return result;
+        if (result == -ENOENT || !bt_process_is_alive(&row->keeper))
+            *row = (struct bt_infra){0};
+    }
+    *ret_pair = pair;
+    return 0;
+}
+
+/* SIGTERM to the keeper, and SIGKILL when it does not end in time. */
+static void stop_keeper(const struct bt_process *keeper)
+{
+    bt_auto_fd fd = -1;
+    if (keeper->pid == 0 || bt_process_open(keeper, &fd) < 0)
+        return;
+    struct pollfd ended = {fd, POLLIN, 0};
+    (void)syscall(SYS_pidfd_send_signal, fd, SIGTERM, NULL, 0);
+    if (poll(&ended, 1, STOP_DEADLINE_MS) == 0)
+        (void)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+    (void)poll(&ended, 1, STOP_DEADLINE_MS);
+}
+
+static struct bt_orchestrator orchestrator_of(const struct up *up)
+{
+    return (struct bt_orchestrator){up->pair.orchestrator.address, BT_ORCHESTRATOR_PORT, up->host_key};
+}
+
+/* What is recorded as running but does not answer is ended, so that its slot is free for a new one. */
+static void drop_unhealthy(struct up *up)
+{
+    struct bt_orchestrator orchestrator = orchestrator_of(up);
+    if (up->pair.orchestrator.keeper.pid == 0)
+        return;
+    if (bt_orchestrator_wait(&orchestrator, HEALTH_DEADLINE_MS, -1, NULL) < 0) {
+        stop_keeper(&up->pair.orchestrator.keeper);
+        up->pair.orchestrator = (struct bt_infra){0};
+    } else if (up->pair.gateway.keeper.pid != 0 &&
+               bt_orchestrator_wait_gateway(&orchestrator, HEALTH_DEADLINE_MS, -1, NULL) < 0) {
+        stop_keeper(&up->pair.gateway.keeper);
+        up->pair.gateway = (struct bt_infra){0};
+    }
+}
+
+static json_t *list_to_json(const struct bt_list *list)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < list->count; i++)
+        (void)json_array_append_new(array, json_string(list->items[i]));
+    return array;
+}
+
+static int start_member(struct up *up, size_t index, struct bt_keeper_handle *ret_handle, struct bt_error *error)
+{
+    bt_auto_free char *folder = bt_string_format("%s/env/%s/%s", up->paths->state, up->environment, roles[index]);
+    int result = bt_folder_make(folder, 0700, error);
+    if (result < 0)
+        return result;
+    json_t *request = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:o, s:s?, s:I}", "kind", roles[index],
+                                "environment", up->environment, "environment_number", (int)up->environment_number,
+                                "folder", folder, "helper_socket", up->config->helper_socket, "host_key", up->host_key,
+                                "gateway_secret", up->gateway_secret, "resolvers", list_to_json(&up->resolvers),
+                                "parent_proxy", up->config->parent_proxy, "idle_stop_seconds",
+                                (json_int_t)up->config->idle_stop_seconds);
+    result = bt_keeper_start(request, ret_handle, error);
+    json_decref(request);
+    return result;
+}
+
+static int follow_member(const struct up *up, size_t index, struct bt_keeper_handle *handle, struct bt_error *error)
+{
+    json_t *facts = NULL;
+    int result = bt_keeper_follow(handle, up->progress, NULL, &facts, error);
+    json_decref(facts);
+    return result < 0 ? bt_error_prefix(error, "the %s does not start", roles[index]) : 0;
+}
+
+/* Both boot at the same time: a gateway waits for its orchestrator by itself. */
+static int start_missing(struct up *up, struct bt_error *error)
+{
+    struct bt_keeper_handle handles[BT_ARRAY_LENGTH(roles)];
+    bool is_started[BT_ARRAY_LENGTH(roles)] = {false, false};
+    int result = 0;
+    for (size_t i = 0; result == 0 && i < BT_ARRAY_LENGTH(roles); i++) {
+        if (member(&up->pair, i)->keeper.pid != 0)
+            continue;
+        result = start_member(up, i, &handles[i], error);
+        is_started[i] = result == 0;
+    }
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(roles); i++) {
+        if (!is_started[i])
+            continue;
+        struct bt_error own = {0};
+        int followed = follow_member(up, i, &handles[i], &own);
+        if (followed < 0 && result == 0) {
+            result = followed;
+            *error = own;
+        }
+    }
+    return result < 0 ? result : read_pair(up->state, up->environment, &up->pair, error);
+}
+
+static void report(const struct bt_progress *progress, const char *step)
+{
+    if (progress != NULL && progress->report != NULL)
+        progress->report(progress->context, step, 0, 0);
+}
+
+static int bring_up(struct up *up, struct bt_error *error)
+{
+    struct bt_image image;
+    bt_auto_free char *secret_path = bt_string_format("%s/env/%s/gateway.secret", up->paths->state, up->environment);
+    int result = bt_state_environment(up->state, up->environment, &up->environment_number, error);
+    if (result == 0)
+        result = bt_infra_host_key(up->paths, up->host_key, error);
+    if (result == 0)
+        result = key_file(secret_path, up->gateway_secret, error);
+    if (result == 0)
+        result = read_pair(up->state, up->environment, &up->pair, error);
+    if (result < 0)
+        return result;
+    drop_unhealthy(up);
+    if (up->pair.orchestrator.keeper.pid != 0 && up->pair.gateway.keeper.pid != 0)
+        return 0;
+    result = bt_resolvers_find(&up->config->resolvers, &up->resolvers, error);
+    if (result == 0)
+        result = bt_image_get(up->paths, "kernel", true, up->progress, &image, error);
+    if (result == 0)
+        result = bt_image_get(up->paths, "infra", true, up->progress, &image, error);
+    report(up->progress, "starting the orchestrator and the gateway");
+    if (result == 0)
+        result = start_missing(up, error);
+    struct bt_orchestrator orchestrator = orchestrator_of(up);
+    if (result == 0)
+        result = bt_orchestrator_wait_gateway(&orchestrator, GATEWAY_DEADLINE_MS, -1, error);
+    return result;
+}
+
+int bt_infra_up(const struct bt_paths *paths, const struct bt_config *config, const char *environment,
+                const struct bt_progress *progress, struct bt_infra_pair *ret_pair, struct bt_error *error)
+{
+    struct up up = {.paths = paths, .config = config, .environment = environment, .progress = progress};
+    bt_auto_fd lock_fd = -1;
+    int result = lock_environment(paths, environment, &lock_fd, error);
+    if (result == 0)
+        result = bt_state_open(paths, &up.state, error);
+    if (result == 0)
+        result = bring_up(&up, error);
+    if (result == 0)
+        *ret_pair = up.pair;
+    bt_list_free(&up.resolvers);
+    bt_state_close(up.state);
+    explicit_bzero(up.host_key, sizeof up.host_key);
+    explicit_bzero(up.gateway_secret, sizeof up.gateway_secret);
+    return result;
+}
+
+int bt_infra_status(const struct bt_paths *paths, const char *environment, struct bt_infra_pair *ret_pair,
+                    struct bt_error *error)
+{
+    struct bt_state *state = NULL;
+    int result = bt_state_open(paths, &state, error);
+    if (result == 0)
+        result = read_pair(state, environment, ret_pair, error);
+    bt_state_close(state);
+    return result;
+}
+
+static int refuse_live_agents(struct bt_state *state, const char *environment, struct bt_error *error)
+{
+    struct bt_agent *agents = NULL;
+    size_t count = 0;
+    size_t live = 0;
+    int result = bt_state_list(state, environment, &agents, &count, error);
+    for (size_t i = 0; result == 0 && i < count; i++)
+        live += bt_agent_is_live(&agents[i]) ? 1 : 0;
+    free(agents);
+    if (result == 0 && live > 0)
+        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EBUSY, "stop them (berth list, berth stop), or use --force",
+                       "%zu agent%s of the environment %s would lose the network", live, live == 1 ? "" : "s",
+                       environment);
+    return result;
+}
+
+int bt_infra_down(const struct bt_paths *paths, const char *environment, bool is_forced, struct bt_error *error)
+{
+    struct bt_state *state = NULL;
+    struct bt_infra_pair pair;
+    bt_auto_fd lock_fd = -1;
+    int result = lock_environment(paths, environment, &lock_fd, error);
+    if (result == 0)
+        result = bt_state_open(paths, &state, error);
+    if (result == 0 && !is_forced)
+        result = refuse_live_agents(state, environment, error);
+    if (result == 0)
+        result = read_pair(state, environment, &pair, error);
+    if (result == 0) {
+        stop_keeper(&pair.gateway.keeper);
+        stop_keeper(&pair.orchestrator.keeper);
+    }
+    bt_state_close(state);
+    return result;
+}
