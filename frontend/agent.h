@@ -25,7 +25,7 @@ int bt_agent_attach(const struct bt_paths *paths, const struct bt_agent *agent, 
                     struct bt_error *error);
 
 /* Ends it: exit work (the patch is collected), guest, lease. Waits for the keeper to end. */
-int bt_agent_stop(const struct bt_paths *paths, const struct bt_agent *agent, struct bt_error *error);
+int bt_agent_stop(const struct bt_agent *agent, struct bt_error *error);
 
 /* Runs the isolation probe again; *ret_result is owned by the caller. */
 int bt_agent_probe(const struct bt_paths *paths, const struct bt_agent *agent, json_t **ret_result,

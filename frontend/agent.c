@@ -1,0 +1,217 @@
+/* Acting on an agent that runs. See agent.h. */
+#include "frontend/agent.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "frontend/keeper.h"
+
+#define CONNECT_DEADLINE_MS 10000
+#define STOP_DEADLINE_MS 120000
+#define AGENT_ID 1000U
+#define SSH_PORT 22
+#define WORKSPACE "/workspace"
+#define DETACH_KEYS "\x10\x11"
+#define COPY_OUT_MAX (1ULL << 40)
+
+static int refuse_dead(const struct bt_agent *agent, struct bt_error *error)
+{
+    if (agent->status == BT_AGENT_RUNNING && bt_agent_is_live(agent))
+        return 0;
+    return bt_fail(error, BT_EXIT_NO_TARGET, ESRCH, "berth list shows what runs", "the agent %s does not run: it is %s",
+                   agent->name, bt_agent_status_name(bt_agent_status_now(agent)));
+}
+
+/* What the keeper wrote down for the owner's commands when the guest was ready. */
+struct access {
+    struct bt_agent_secrets secrets;
+    struct bt_list own_environment; /* of the bottle */
+    uint32_t address, host_address;
+};
+
+static void access_free(struct access *access)
+{
+    bt_agent_secrets_free(&access->secrets);
+    bt_list_free(&access->own_environment);
+}
+
+static int access_load(const struct bt_paths *paths, const struct bt_agent *agent, struct access *ret_access,
+                       struct bt_error *error)
+{
+    struct access access = {0};
+    json_t *facts = NULL;
+    int result = refuse_dead(agent, error);
+    if (result == 0)
+        result = bt_control_call(paths, agent->id, json_pack("{s:s}", "verb", "facts"), &facts, error);
+    if (result < 0)
+        return result;
+    const char *address = json_string_value(json_object_get(facts, "address"));
+    const char *host_address = json_string_value(json_object_get(facts, "host_address"));
+    json_t *variables = json_object_get(facts, "environment");
+    size_t index;
+    json_t *variable;
+    json_array_foreach(variables, index, variable) bt_list_add(&access.own_environment, json_string_value(variable));
+    if (address == NULL || host_address == NULL || bt_ipv4_parse(address, &access.address) < 0 ||
+        bt_ipv4_parse(host_address, &access.host_address) < 0)
+        result = bt_fail(error, BT_EXIT_INFRASTRUCTURE, EBADMSG, NULL, "the keeper of %s gave no address", agent->name);
+    json_decref(facts);
+    if (result == 0)
+        result = bt_agent_secrets_load(agent->folder, &access.secrets, error);
+    if (result < 0)
+        access_free(&access);
+    else
+        *ret_access = access;
+    return result;
+}
+
+static int connect_with(const struct access *access, struct bt_guest_link **ret_link, struct bt_error *error)
+{
+    struct bt_guest_address address = {access->address, SSH_PORT, access->secrets.private_key,
+                                       access->secrets.host_public_key};
+    return bt_guest_connect(&address, CONNECT_DEADLINE_MS, -1, ret_link, error);
+}
+
+int bt_agent_connect(const struct bt_paths *paths, const struct bt_agent *agent, struct bt_guest_link **ret_link,
+                     struct bt_error *error)
+{
+    struct access access;
+    int result = access_load(paths, agent, &access, error);
+    if (result < 0)
+        return result;
+    result = connect_with(&access, ret_link, error);
+    access_free(&access);
+    return result;
+}
+
+static int pass_output(void *context, bool is_stderr, const char *data, size_t length)
+{
+    (void)context;
+    return bt_write_all(is_stderr ? 2 : 1, data, length);
+}
+
+static int run_as_agent(const struct bt_paths *paths, const struct bt_agent *agent, const char *const *command,
+                        bool is_terminal, int *ret_status, bool *ret_is_detached, struct bt_error *error)
+{
+    struct access access;
+    struct bt_guest_link *link = NULL;
+    bt_auto_list environment = {0};
+    int result = access_load(paths, agent, &access, error);
+    if (result < 0)
+        return result;
+    const char *terminal = is_terminal ? getenv("TERM") : NULL;
+    bt_agent_environment(access.host_address, access.secrets.token, (const char *const *)access.own_environment.items,
+                         is_terminal && terminal == NULL ? "xterm" : terminal, &environment);
+    struct bt_guest_command request = {
+        .arguments = command,
+        .environment = (const char *const *)environment.items,
+        .folder = WORKSPACE,
+        .uid = AGENT_ID,
+        .gid = AGENT_ID,
+        .input_fd = 0,
+        .on_output = pass_output,
+    };
+    result = connect_with(&access, &link, error);
+    if (result == 0 && is_terminal)
+        result = bt_guest_terminal(link, &request, DETACH_KEYS, ret_status, ret_is_detached, error);
+    else if (result == 0)
+        result = bt_guest_run(link, &request, ret_status, error);
+    bt_guest_close(link);
+    access_free(&access);
+    return result;
+}
+
+int bt_agent_exec(const struct bt_paths *paths, const struct bt_agent *agent, const char *const *command,
+                  bool is_terminal, int *ret_status, struct bt_error *error)
+{
+    bool is_detached = false;
+    int status = 0;
+    int result = run_as_agent(paths, agent, command, is_terminal, &status, &is_detached, error);
+    if (result == 0)
+        *ret_status = is_detached ? 0 : status;
+    return result;
+}
+
+int bt_agent_attach(const struct bt_paths *paths, const struct bt_agent *agent, bool *ret_is_detached,
+                    struct bt_error *error)
+{
+    /* The session is made when the harness was not started in one yet (a shell agent in the background). */
+    static const char *const command[] = {"tmux", "new-session", "-A", "-s", "agent", NULL};
+    int status = 0;
+    return run_as_agent(paths, agent, command, true, &status, ret_is_detached, error);
+}
+
+static int call(const struct bt_paths *paths, const struct bt_agent *agent, const char *verb, json_t **ret_answer,
+                struct bt_error *error)
+{
+    int result = refuse_dead(agent, error);
+    return result < 0 ? result
+                      : bt_control_call(paths, agent->id, json_pack("{s:s}", "verb", verb), ret_answer, error);
+}
+
+int bt_agent_stop(const struct bt_agent *agent, struct bt_error *error)
+{
+    bt_auto_fd keeper_fd = -1;
+    if (!bt_agent_is_live(agent) || bt_process_open(&agent->keeper, &keeper_fd) < 0)
+        return refuse_dead(agent, error);
+    struct pollfd ended = {keeper_fd, POLLIN, 0};
+    if (syscall(SYS_pidfd_send_signal, keeper_fd, SIGTERM, NULL, 0) < 0 ||
+        poll(&ended, 1, STOP_DEADLINE_MS) <= 0)
+        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ETIMEDOUT, "see keeper.log in the agent's folder",
+                       "the keeper of %s (process %d) does not end", agent->name, (int)agent->keeper.pid);
+    return 0;
+}
+
+int bt_agent_probe(const struct bt_paths *paths, const struct bt_agent *agent, json_t **ret_result,
+                   struct bt_error *error)
+{
+    json_t *answer = NULL;
+    int result = call(paths, agent, "probe", &answer, error);
+    if (result < 0)
+        return result;
+    *ret_result = json_incref(json_object_get(answer, "probe"));
+    json_decref(answer);
+    return 0;
+}
+
+int bt_agent_collect(const struct bt_paths *paths, const struct bt_agent *agent, struct bt_error *error)
+{
+    json_t *answer = NULL;
+    int result = call(paths, agent, "collect", &answer, error);
+    json_decref(answer);
+    return result;
+}
+
+static char *guest_path_of(const char *path)
+{
+    return path[0] == '/' ? bt_string_copy(path) : bt_string_format(WORKSPACE "/%s", path);
+}
+
+int bt_agent_copy_in(const struct bt_paths *paths, const struct bt_agent *agent, const char *host_path,
+                     const char *guest_path, struct bt_error *error)
+{
+    struct bt_guest_link *link = NULL;
+    bt_auto_free char *full_path = guest_path_of(guest_path);
+    int result = bt_agent_connect(paths, agent, &link, error);
+    if (result == 0)
+        result = bt_guest_copy_in(link, host_path, full_path, AGENT_ID, AGENT_ID, error);
+    bt_guest_close(link);
+    return result;
+}
+
+int bt_agent_copy_out(const struct bt_paths *paths, const struct bt_agent *agent, const char *guest_path,
+                      const char *host_path, struct bt_error *error)
+{
+    struct bt_guest_link *link = NULL;
+    bt_auto_free char *full_path = guest_path_of(guest_path);
+    int result = bt_agent_connect(paths, agent, &link, error);
+    if (result == 0)
+        result = bt_guest_copy_out(link, full_path, host_path, COPY_OUT_MAX, error);
+    bt_guest_close(link);
+    return result;
+}
