@@ -1,0 +1,247 @@
+/* The host's side of API v1. See orchestrator_client.h.
+ *
+ * One libcurl handle a call: calls are rare, and a keeper forks. Must not follow redirects, read proxy
+ * variables or put the host key anywhere but into the header.
+ */
+#include "policy/client/orchestrator_client.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ipc/wire/pool.h"
+#include "lib/file.h"
+#include "lib/memory.h"
+
+#define CALL_TIMEOUT_MS 10000L
+#define CONNECT_TIMEOUT_MS 3000L
+#define ANSWER_MAX (16U * 1024 * 1024)
+
+struct call {
+    const struct bt_orchestrator *orchestrator;
+    const char *method;
+    const char *path;
+    const char *body; /* or NULL */
+    long timeout_ms;
+};
+
+static size_t take_answer(char *data, size_t size, size_t count, void *context)
+{
+    return bt_buffer_add(context, data, size * count) == 0 ? size * count : 0;
+}
+
+static struct curl_slist *make_headers(const struct call *call)
+{
+    bt_auto_free char *authorization =
+        bt_string_format("Authorization: Bearer %s", call->orchestrator->host_key);
+    struct curl_slist *headers = curl_slist_append(NULL, authorization);
+    explicit_bzero(authorization, strlen(authorization));
+    headers = curl_slist_append(headers, "Content-Type: application/json");
+    return curl_slist_append(headers, "Expect:");
+}
+
+static void free_headers(struct curl_slist *headers)
+{
+    for (struct curl_slist *item = headers; item != NULL; item = item->next)
+        explicit_bzero(item->data, strlen(item->data));
+    curl_slist_free_all(headers);
+}
+
+static CURLcode set_options(CURL *handle, const struct call *call, struct curl_slist *headers,
+                            struct bt_buffer *answer)
+{
+    char address[BT_IPV4_TEXT_SIZE];
+    bt_ipv4_format(call->orchestrator->address, address);
+    bt_auto_free char *url =
+        bt_string_format("http://%s:%u%s", address, call->orchestrator->port, call->path);
+    CURLcode code = curl_easy_setopt(handle, CURLOPT_URL, url);
+    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, call->method);
+    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers);
+    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, take_answer);
+    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_WRITEDATA, answer);
+    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, call->timeout_ms);
+    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
+    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+    /* An empty proxy overrides the environment's; "*" holds whatever comes after. */
+    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_PROXY, "");
+    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_NOPROXY, "*");
+    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
+    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http");
+    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+    if (call->body != NULL) {
+        code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_POSTFIELDS, call->body);
+        code = code != CURLE_OK
+                   ? code
+                   : curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(call->body));
+    }
+    return code;
+}
+
+static int perform(const struct call *call, struct bt_buffer *answer, long *ret_status,
+                   struct bt_error *error)
+{
+    CURL *handle = curl_easy_init();
+    struct curl_slist *headers = make_headers(call);
+    CURLcode code =
+        handle != NULL && headers != NULL ? set_options(handle, call, headers, answer) : CURLE_OUT_OF_MEMORY;
+    if (code == CURLE_OK)
+        code = curl_easy_perform(handle);
+    if (code == CURLE_OK)
+        code = curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, ret_status);
+    free_headers(headers);
+    curl_easy_cleanup(handle);
+    if (code == CURLE_OK)
+        return 0;
+    int number = code == CURLE_OPERATION_TIMEDOUT ? ETIMEDOUT
+                 : code == CURLE_COULDNT_CONNECT  ? ECONNREFUSED
+                                                  : EIO;
+    return bt_fail(error, BT_EXIT_INFRASTRUCTURE, number, "run `berth status` and `berth up`",
+                   "the orchestrator does not answer: %s", curl_easy_strerror(code));
+}
+
+static int status_error(long status, const json_t *document, struct bt_error *error)
+{
+    const char *message = json_string_value(json_object_get(document, "error"));
+    const char *hint = json_string_value(json_object_get(document, "hint"));
+    int code = status == 404 ? ENOENT : status == 401 ? EACCES : status == 400 ? EINVAL : EIO;
+    return bt_fail(
+        error, BT_EXIT_INFRASTRUCTURE, code,
+        status == 401 ? "this orchestrator belongs to another state folder; run `berth down`, `berth up`"
+                      : hint,
+        "the orchestrator refused (%ld): %.600s", status, message != NULL ? message : "no reason given");
+}
+
+static int call_api(const struct call *call, json_t **ret_document, struct bt_error *error)
+{
+    bt_auto_buffer answer = {.limit = ANSWER_MAX};
+    long status = 0;
+    int result = perform(call, &answer, &status, error);
+    if (result < 0)
+        return result;
+    json_t *document =
+        answer.length > 0 ? json_loadb(answer.data, answer.length, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    if (status != 200)
+        result = status_error(status, document, error);
+    else if (document == NULL)
+        result =
+            bt_fail(error, BT_EXIT_INFRASTRUCTURE, EPROTO, NULL, "the orchestrator's answer is not JSON");
+    if (result < 0 || ret_document == NULL)
+        json_decref(document);
+    else
+        *ret_document = document;
+    return result;
+}
+
+int bt_orchestrator_get(const struct bt_orchestrator *orchestrator, const char *path, json_t **ret_document,
+                        struct bt_error *error)
+{
+    struct call call = {orchestrator, "GET", path, NULL, CALL_TIMEOUT_MS};
+    return call_api(&call, ret_document, error);
+}
+
+int bt_orchestrator_register(const struct bt_orchestrator *orchestrator,
+                             const struct bt_registration *registration, struct bt_error *error)
+{
+    char address[BT_IPV4_TEXT_SIZE], gateway_address[BT_IPV4_TEXT_SIZE], digest[BT_DIGEST_TEXT_SIZE];
+    bt_ipv4_format(registration->address, address);
+    bt_ipv4_format(registration->gateway_address, gateway_address);
+    bt_digest_bytes(registration->token, strlen(registration->token), digest);
+    json_t *policy = json_deep_copy(registration->policy);
+    json_t *body = json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", registration->name, "address", address,
+                             "gateway_address", gateway_address, "token_sha256", digest, "policy", policy);
+    bt_auto_free char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    if (text == NULL)
+        return bt_fail(error, BT_EXIT_ERROR, EINVAL, NULL, "cannot write the registration of %s",
+                       registration->name);
+    bt_auto_free char *path =
+        bt_string_format("/v1/agents/%u/%u", registration->slot, registration->generation);
+    struct call call = {orchestrator, "PUT", path, text, CALL_TIMEOUT_MS};
+    int result = call_api(&call, NULL, error);
+    return result < 0 ? bt_error_prefix(error, "cannot register %s", registration->name) : 0;
+}
+
+int bt_orchestrator_unregister(const struct bt_orchestrator *orchestrator, uint16_t slot, uint32_t generation,
+                               struct bt_error *error)
+{
+    bt_auto_free char *path = bt_string_format("/v1/agents/%u/%u", slot, generation);
+    struct call call = {orchestrator, "DELETE", path, NULL, CALL_TIMEOUT_MS};
+    int result = call_api(&call, NULL, error);
+    if (result == -ENOENT)
+        return 0;
+    return result < 0 ? bt_error_prefix(error, "cannot unregister slot %u", slot) : 0;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Waits up to duration_ms; -ECANCELED when wait_fd became readable. */
+static int pause_on(int wait_fd, int duration_ms, struct bt_error *error)
+{
+    struct pollfd watched = {.fd = wait_fd, .events = POLLIN};
+    int ready = poll(&watched, wait_fd >= 0 ? 1 : 0, duration_ms);
+    if (ready > 0)
+        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ECANCELED, NULL, "it ended while it was waited for");
+    return 0;
+}
+
+/* Asks for the health document until is_wanted likes it. */
+static int wait_health(const struct bt_orchestrator *orchestrator, int deadline_ms, int wait_fd,
+                       bool (*is_wanted)(const json_t *health), struct bt_error *error)
+{
+    int64_t end_ms = now_ms() + deadline_ms;
+    int interval_ms = 20;
+    for (;;) {
+        json_t *health = NULL;
+        int64_t left_ms = end_ms - now_ms();
+        struct call call = {orchestrator, "GET", "/v1/health", NULL, left_ms < 50 ? 50L : (long)left_ms};
+        if (call.timeout_ms > 1000)
+            call.timeout_ms = 1000;
+        int result = call_api(&call, &health, error);
+        bool is_good = result == 0 && is_wanted(health);
+        json_decref(health);
+        if (is_good)
+            return 0;
+        if (now_ms() >= end_ms) {
+            if (result < 0)
+                return result;
+            return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ETIMEDOUT, "see its console log with `berth logs`",
+                           "the gateway has not reported to the orchestrator within %d ms", deadline_ms);
+        }
+        result = pause_on(wait_fd, interval_ms, error);
+        if (result < 0)
+            return result;
+        interval_ms = interval_ms < 200 ? interval_ms * 2 : 200;
+    }
+}
+
+static bool is_ok(const json_t *health)
+{
+    const char *status = json_string_value(json_object_get(health, "status"));
+    return status != NULL && strcmp(status, "ok") == 0;
+}
+
+static bool has_gateway(const json_t *health)
+{
+    const json_t *seen = json_object_get(health, "gateway_seen");
+    return is_ok(health) && json_is_integer(seen) && json_integer_value(seen) <= 10;
+}
+
+int bt_orchestrator_wait(const struct bt_orchestrator *orchestrator, int deadline_ms, int wait_fd,
+                         struct bt_error *error)
+{
+    return wait_health(orchestrator, deadline_ms, wait_fd, is_ok, error);
+}
+
+int bt_orchestrator_wait_gateway(const struct bt_orchestrator *orchestrator, int deadline_ms, int wait_fd,
+                                 struct bt_error *error)
+{
+    return wait_health(orchestrator, deadline_ms, wait_fd, has_gateway, error);
+}

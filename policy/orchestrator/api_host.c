@@ -1,0 +1,183 @@
+/* What the host may call: agents, counters, decisions. Authorisation was checked by api.c. */
+#include <event2/keyvalq_struct.h>
+#include <string.h>
+
+#include "policy/orchestrator/api.h"
+#include "policy/rules/rules.h"
+
+#define SLOT_MAX (BT_POOL_SLOTS_MAX * 2 - 1)
+
+/* Slot and generation of a path; answers with 400 when they are not numbers in range. */
+static bool parse_key(struct evhttp_request *request, char *const parts[2], uint16_t *ret_slot,
+                      uint32_t *ret_generation)
+{
+    uint64_t slot, generation;
+    if (bt_number_parse(parts[0], strlen(parts[0]), 0, SLOT_MAX, &slot) < 0 ||
+        bt_number_parse(parts[1], strlen(parts[1]), 0, UINT32_MAX, &generation) < 0) {
+        bt_api_refuse(request, 400, "slot or generation is not a number in range", "see policy/API.md");
+        return false;
+    }
+    *ret_slot = (uint16_t)slot;
+    *ret_generation = (uint32_t)generation;
+    return true;
+}
+
+/* A string member without NUL inside and with minimum..maximum bytes, or NULL. */
+static const char *text_member(const json_t *body, const char *key, size_t minimum, size_t maximum)
+{
+    const json_t *value = json_object_get(body, key);
+    size_t length = json_string_length(value);
+    if (!json_is_string(value) || length < minimum || length > maximum ||
+        strlen(json_string_value(value)) != length)
+        return NULL;
+    return json_string_value(value);
+}
+
+static const char *parse_agent(const json_t *body, struct bt_registry_agent *agent)
+{
+    const char *name = text_member(body, "name", 1, sizeof(agent->name) - 1);
+    const char *address = text_member(body, "address", 7, 15);
+    const char *gateway_address = text_member(body, "gateway_address", 7, 15);
+    const char *digest = text_member(body, "token_sha256", BT_DIGEST_TEXT_SIZE - 1, BT_DIGEST_TEXT_SIZE - 1);
+    const json_t *version = json_object_get(body, "policy_version");
+    if (name == NULL)
+        return "\"name\" is missing or not 1 to 64 bytes";
+    if (address == NULL || bt_ipv4_parse(address, &agent->address) < 0)
+        return "\"address\" is not a dotted quad";
+    if (gateway_address == NULL || bt_ipv4_parse(gateway_address, &agent->gateway_address) < 0)
+        return "\"gateway_address\" is not a dotted quad";
+    if (digest == NULL || strspn(digest, "0123456789abcdef") != BT_DIGEST_TEXT_SIZE - 1)
+        return "\"token_sha256\" is not a lower-case hex SHA-256";
+    if (version != NULL && (!json_is_integer(version) || json_integer_value(version) < 1))
+        return "\"policy_version\" is not a number above 0";
+    agent->policy_version = version != NULL ? (uint64_t)json_integer_value(version) : 0;
+    memcpy(agent->name, name, strlen(name) + 1);
+    memcpy(agent->token_sha256, digest, BT_DIGEST_TEXT_SIZE);
+    return NULL;
+}
+
+static void put_body(struct bt_api *api, struct evhttp_request *request, const json_t *body,
+                     struct bt_registry_agent *agent)
+{
+    static const char *const known[] = {"name",         "address",        "gateway_address",
+                                        "token_sha256", "policy_version", "policy"};
+    struct bt_error error;
+    struct bt_policy *policy = NULL;
+    const char *key, *wrong = json_is_object(body) ? NULL : "the body is not an object";
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)body, key, value)
+    {
+        bool is_known = false;
+        for (size_t i = 0; i < BT_ARRAY_LENGTH(known); i++)
+            is_known = is_known || strcmp(key, known[i]) == 0;
+        if (!is_known)
+            wrong = "the body has an unknown key";
+    }
+    if (wrong == NULL)
+        wrong = parse_agent(body, agent);
+    if (wrong != NULL) {
+        bt_api_refuse(request, 400, wrong, "see policy/API.md");
+        return;
+    }
+    agent->policy = json_incref(json_object_get(body, "policy"));
+    uint64_t version;
+    int result = bt_policy_parse(agent->policy, &policy, &error);
+    if (result == 0)
+        result = bt_registry_put(api->registry, agent, &version, &error);
+    bt_policy_free(policy);
+    if (result < 0)
+        bt_api_refuse_error(request, &error);
+    else
+        bt_api_reply(request, json_pack("{s:I}", "policy_version", (json_int_t)version));
+}
+
+void bt_api_put_agent(struct bt_api *api, struct evhttp_request *request, char *const parts[2])
+{
+    struct bt_registry_agent agent = {0};
+    if (!parse_key(request, parts, &agent.slot, &agent.generation))
+        return;
+    json_t *body = bt_api_body(request);
+    if (body == NULL)
+        return;
+    put_body(api, request, body, &agent);
+    bt_registry_agent_clear(&agent);
+    json_decref(body);
+}
+
+void bt_api_delete_agent(struct bt_api *api, struct evhttp_request *request, char *const parts[2])
+{
+    uint16_t slot;
+    uint32_t generation;
+    struct bt_error error;
+    if (!parse_key(request, parts, &slot, &generation))
+        return;
+    if (bt_registry_delete(api->registry, slot, generation, &error) < 0)
+        bt_api_refuse_error(request, &error);
+    else
+        bt_api_reply(request, json_object());
+}
+
+void bt_api_get_agents(struct bt_api *api, struct evhttp_request *request, char *const parts[2])
+{
+    (void)parts;
+    struct bt_error error;
+    json_t *agents;
+    if (bt_registry_list(api->registry, &agents, &error) < 0)
+        bt_api_refuse_error(request, &error);
+    else
+        bt_api_reply(request, json_pack("{s:o}", "agents", agents));
+}
+
+void bt_api_get_counters(struct bt_api *api, struct evhttp_request *request, char *const parts[2])
+{
+    uint64_t slot;
+    struct bt_error error;
+    struct bt_registry_agent agent;
+    if (bt_number_parse(parts[0], strlen(parts[0]), 0, SLOT_MAX, &slot) < 0) {
+        bt_api_refuse(request, 400, "the slot is not a number in range", "see policy/API.md");
+        return;
+    }
+    if (bt_registry_find_slot(api->registry, (uint16_t)slot, &agent, &error) < 0) {
+        bt_api_refuse_error(request, &error);
+        return;
+    }
+    bt_api_reply(request, bt_counters_get(api->counters, agent.slot, agent.generation, bt_api_now_ms()));
+    bt_registry_agent_clear(&agent);
+}
+
+/* A query parameter as a number; absent: *value stays. Returns false when it is something else. */
+static bool query_number(struct evkeyvalq *parameters, const char *name, uint64_t minimum, uint64_t maximum,
+                         int64_t *value)
+{
+    const char *text = evhttp_find_header(parameters, name);
+    uint64_t number;
+    if (text == NULL)
+        return true;
+    if (bt_number_parse(text, strlen(text), minimum, maximum, &number) < 0)
+        return false;
+    *value = (int64_t)number;
+    return true;
+}
+
+void bt_api_get_decisions(struct bt_api *api, struct evhttp_request *request, char *const parts[2])
+{
+    (void)parts;
+    struct bt_decision_query query = {.slot = -1, .generation = -1, .after = 0, .limit = 100};
+    struct evkeyvalq parameters = {0};
+    const char *text = evhttp_uri_get_query(evhttp_request_get_evhttp_uri(request));
+    bool is_valid = evhttp_parse_query_str(text != NULL ? text : "", &parameters) == 0 &&
+                    query_number(&parameters, "slot", 0, SLOT_MAX, &query.slot) &&
+                    query_number(&parameters, "generation", 0, UINT32_MAX, &query.generation) &&
+                    query_number(&parameters, "after", 0, INT64_MAX, &query.after) &&
+                    query_number(&parameters, "limit", 1, 1000, &query.limit);
+    evhttp_clear_headers(&parameters);
+    struct bt_error error;
+    json_t *records;
+    int64_t last;
+    if (!is_valid)
+        bt_api_refuse(request, 400, "a parameter is not a number in range", "see policy/API.md");
+    else if (bt_registry_decisions(api->registry, &query, &records, &last, &error) < 0)
+        bt_api_refuse_error(request, &error);
+    else
+        bt_api_reply(request, json_pack("{s:o, s:I}", "decisions", records, "last", (json_int_t)last));
+}

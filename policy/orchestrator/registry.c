@@ -1,0 +1,343 @@
+/* The registry in SQLite. See registry.h.
+ *
+ * Statements are prepared per call: the rate is a few a second. Must not be opened twice.
+ */
+#include "policy/orchestrator/registry.h"
+
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "lib/memory.h"
+
+struct bt_registry {
+    sqlite3 *database;
+};
+
+/* Exclusive locking keeps the WAL index in memory, so no shared-memory file is made. */
+static const char schema[] =
+    "PRAGMA locking_mode = EXCLUSIVE;"
+    "PRAGMA journal_mode = WAL;"
+    "PRAGMA synchronous = NORMAL;"
+    "PRAGMA temp_store = MEMORY;"
+    "CREATE TABLE IF NOT EXISTS agents (slot INTEGER PRIMARY KEY, generation INTEGER NOT NULL, name TEXT NOT "
+    "NULL,"
+    " address INTEGER NOT NULL UNIQUE, gateway_address INTEGER NOT NULL, token_sha256 TEXT NOT NULL,"
+    " policy_version INTEGER NOT NULL, policy TEXT NOT NULL) STRICT;"
+    "CREATE TABLE IF NOT EXISTS decisions (id INTEGER PRIMARY KEY AUTOINCREMENT, slot INTEGER NOT NULL,"
+    " generation INTEGER NOT NULL, record TEXT NOT NULL) STRICT;";
+
+static void finalize(sqlite3_stmt **statement)
+{
+    (void)sqlite3_finalize(*statement);
+}
+#define auto_statement BT_CLEANUP(finalize) sqlite3_stmt
+
+void bt_registry_agent_clear(struct bt_registry_agent *agent)
+{
+    json_decref(agent->policy);
+    memset(agent, 0, sizeof(*agent));
+}
+
+static int database_fail(struct bt_registry *registry, struct bt_error *error)
+{
+    int code = sqlite3_errcode(registry->database) == SQLITE_FULL ? ENOSPC : EIO;
+    return bt_fail(error, BT_EXIT_ERROR, code, code == ENOSPC ? "make room on the registry's disk" : NULL,
+                   "registry: %s", sqlite3_errmsg(registry->database));
+}
+
+static int execute(struct bt_registry *registry, const char *sql, struct bt_error *error)
+{
+    if (sqlite3_exec(registry->database, sql, NULL, NULL, NULL) != SQLITE_OK)
+        return database_fail(registry, error);
+    return 0;
+}
+
+static int prepare(struct bt_registry *registry, const char *sql, sqlite3_stmt **ret_statement,
+                   struct bt_error *error)
+{
+    if (sqlite3_prepare_v2(registry->database, sql, -1, ret_statement, NULL) != SQLITE_OK)
+        return database_fail(registry, error);
+    return 0;
+}
+
+static int run(struct bt_registry *registry, sqlite3_stmt *statement, struct bt_error *error)
+{
+    if (sqlite3_step(statement) != SQLITE_DONE)
+        return database_fail(registry, error);
+    return 0;
+}
+
+int bt_registry_open(const char *path, struct bt_registry **ret_registry, struct bt_error *error)
+{
+    struct bt_registry *registry = bt_new(1, sizeof(*registry));
+    mode_t mask = umask(077);
+    int opened = sqlite3_open_v2(path, &registry->database,
+                                 SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW, NULL);
+    int result = opened == SQLITE_OK ? execute(registry, schema, error) : database_fail(registry, error);
+    (void)umask(mask);
+    if (result < 0) {
+        bt_registry_close(registry);
+        return bt_error_prefix(error, "cannot open %s", path);
+    }
+    *ret_registry = registry;
+    return 0;
+}
+
+struct bt_registry *bt_registry_close(struct bt_registry *registry)
+{
+    if (registry != NULL)
+        (void)sqlite3_close(registry->database);
+    free(registry);
+    return NULL;
+}
+
+static uint64_t next_version(const struct bt_registry_agent *agent, const struct bt_registry_agent *held)
+{
+    if (agent->policy_version != 0)
+        return agent->policy_version;
+    if (held->policy == NULL || held->generation != agent->generation)
+        return 1;
+    return held->policy_version + (json_equal(held->policy, agent->policy) ? 0 : 1);
+}
+
+static int insert_agent(struct bt_registry *registry, const struct bt_registry_agent *agent, uint64_t version,
+                        struct bt_error *error)
+{
+    auto_statement *clear = NULL;
+    auto_statement *insert = NULL;
+    int result = prepare(registry, "DELETE FROM agents WHERE slot = ?1 OR address = ?2", &clear, error);
+    if (result == 0)
+        result =
+            prepare(registry, "INSERT INTO agents VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)", &insert, error);
+    if (result < 0)
+        return result;
+    bt_auto_free char *policy = json_dumps(agent->policy, JSON_COMPACT);
+    if (policy == NULL)
+        return bt_fail(error, BT_EXIT_ERROR, ENOMEM, NULL, "registry: cannot write the policy");
+    sqlite3_bind_int64(clear, 1, agent->slot);
+    sqlite3_bind_int64(clear, 2, agent->address);
+    result = run(registry, clear, error);
+    if (result < 0)
+        return result;
+    sqlite3_bind_int64(insert, 1, agent->slot);
+    sqlite3_bind_int64(insert, 2, agent->generation);
+    sqlite3_bind_text(insert, 3, agent->name, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(insert, 4, agent->address);
+    sqlite3_bind_int64(insert, 5, agent->gateway_address);
+    sqlite3_bind_text(insert, 6, agent->token_sha256, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(insert, 7, (sqlite3_int64)version);
+    sqlite3_bind_text(insert, 8, policy, -1, SQLITE_STATIC);
+    return run(registry, insert, error);
+}
+
+/* Ends a transaction: commits when result is 0, else rolls back. Returns the error of either. */
+static int end_transaction(struct bt_registry *registry, int result, struct bt_error *error)
+{
+    if (result == 0)
+        result = execute(registry, "COMMIT", error);
+    if (result < 0)
+        (void)execute(registry, "ROLLBACK", NULL);
+    return result;
+}
+
+int bt_registry_put(struct bt_registry *registry, const struct bt_registry_agent *agent,
+                    uint64_t *ret_version, struct bt_error *error)
+{
+    struct bt_registry_agent held = {0};
+    int result = bt_registry_find_slot(registry, agent->slot, &held, error);
+    if (result < 0 && result != -ENOENT)
+        return result;
+    uint64_t version = next_version(agent, &held);
+    bt_registry_agent_clear(&held);
+    result = execute(registry, "BEGIN IMMEDIATE", error);
+    if (result < 0)
+        return result;
+    result = end_transaction(registry, insert_agent(registry, agent, version, error), error);
+    if (result == 0)
+        *ret_version = version;
+    return result;
+}
+
+int bt_registry_delete(struct bt_registry *registry, uint16_t slot, uint32_t generation,
+                       struct bt_error *error)
+{
+    auto_statement *statement = NULL;
+    int result =
+        prepare(registry, "DELETE FROM agents WHERE slot = ?1 AND generation = ?2", &statement, error);
+    if (result < 0)
+        return result;
+    sqlite3_bind_int64(statement, 1, slot);
+    sqlite3_bind_int64(statement, 2, generation);
+    result = run(registry, statement, error);
+    if (result < 0)
+        return result;
+    if (sqlite3_changes(registry->database) == 0)
+        return bt_fail(error, BT_EXIT_ERROR, ENOENT, NULL, "no agent of generation %u holds slot %u",
+                       generation, slot);
+    return 0;
+}
+
+static void copy_text(char *target, size_t size, const unsigned char *text)
+{
+    size_t length = text != NULL ? strnlen((const char *)text, size - 1) : 0;
+    if (length > 0)
+        memcpy(target, text, length);
+    target[length] = '\0';
+}
+
+static int read_agent(sqlite3_stmt *row, struct bt_registry_agent *agent, struct bt_error *error)
+{
+    struct bt_registry_agent read = {
+        .slot = (uint16_t)sqlite3_column_int64(row, 0),
+        .generation = (uint32_t)sqlite3_column_int64(row, 1),
+        .address = (uint32_t)sqlite3_column_int64(row, 3),
+        .gateway_address = (uint32_t)sqlite3_column_int64(row, 4),
+        .policy_version = (uint64_t)sqlite3_column_int64(row, 6),
+    };
+    copy_text(read.name, sizeof(read.name), sqlite3_column_text(row, 2));
+    copy_text(read.token_sha256, sizeof(read.token_sha256), sqlite3_column_text(row, 5));
+    const char *policy = (const char *)sqlite3_column_text(row, 7);
+    read.policy = policy != NULL ? json_loads(policy, 0, NULL) : NULL;
+    if (read.policy == NULL)
+        return bt_fail(error, BT_EXIT_ERROR, EIO, "register that agent again",
+                       "registry: the policy of slot %u is damaged", read.slot);
+    *agent = read;
+    return 0;
+}
+
+#define SELECT_AGENTS                                                                                        \
+    "SELECT slot, generation, name, address, gateway_address, token_sha256, policy_version, policy FROM "    \
+    "agents "
+
+static int find(struct bt_registry *registry, const char *sql, int64_t value,
+                struct bt_registry_agent *ret_agent, struct bt_error *error)
+{
+    auto_statement *statement = NULL;
+    int result = prepare(registry, sql, &statement, error);
+    if (result < 0)
+        return result;
+    sqlite3_bind_int64(statement, 1, value);
+    int step = sqlite3_step(statement);
+    if (step == SQLITE_DONE)
+        return bt_fail(error, BT_EXIT_ERROR, ENOENT, NULL, "no such agent is registered");
+    if (step != SQLITE_ROW)
+        return database_fail(registry, error);
+    return read_agent(statement, ret_agent, error);
+}
+
+int bt_registry_find_slot(struct bt_registry *registry, uint16_t slot, struct bt_registry_agent *ret_agent,
+                          struct bt_error *error)
+{
+    return find(registry, SELECT_AGENTS "WHERE slot = ?1", slot, ret_agent, error);
+}
+
+int bt_registry_find_address(struct bt_registry *registry, uint32_t address,
+                             struct bt_registry_agent *ret_agent, struct bt_error *error)
+{
+    return find(registry, SELECT_AGENTS "WHERE address = ?1", address, ret_agent, error);
+}
+
+int bt_registry_list(struct bt_registry *registry, json_t **ret_agents, struct bt_error *error)
+{
+    auto_statement *statement = NULL;
+    int result = prepare(registry, SELECT_AGENTS "ORDER BY slot", &statement, error);
+    if (result < 0)
+        return result;
+    json_t *agents = json_array();
+    int step;
+    while ((step = sqlite3_step(statement)) == SQLITE_ROW) {
+        struct bt_registry_agent agent;
+        char address[BT_IPV4_TEXT_SIZE], gateway_address[BT_IPV4_TEXT_SIZE];
+        result = read_agent(statement, &agent, error);
+        if (result < 0)
+            break;
+        bt_ipv4_format(agent.address, address);
+        bt_ipv4_format(agent.gateway_address, gateway_address);
+        json_array_append_new(agents, json_pack("{s:i, s:I, s:s, s:s, s:s, s:I, s:O}", "slot",
+                                                (int)agent.slot, "generation", (json_int_t)agent.generation,
+                                                "name", agent.name, "address", address, "gateway_address",
+                                                gateway_address, "policy_version",
+                                                (json_int_t)agent.policy_version, "policy", agent.policy));
+        bt_registry_agent_clear(&agent);
+    }
+    if (result == 0 && step != SQLITE_DONE)
+        result = database_fail(registry, error);
+    if (result < 0)
+        json_decref(agents);
+    else
+        *ret_agents = agents;
+    return result;
+}
+
+static int insert_decisions(struct bt_registry *registry, const json_t *records, struct bt_error *error)
+{
+    auto_statement *insert = NULL;
+    auto_statement *trim = NULL;
+    int result = prepare(registry, "INSERT INTO decisions (slot, generation, record) VALUES (?1, ?2, ?3)",
+                         &insert, error);
+    if (result == 0)
+        result = prepare(registry,
+                         "DELETE FROM decisions WHERE id <= (SELECT seq FROM sqlite_sequence WHERE name ="
+                         " 'decisions') - ?1",
+                         &trim, error);
+    for (size_t i = 0; i < json_array_size(records) && result == 0; i++) {
+        const json_t *record = json_array_get(records, i);
+        bt_auto_free char *text = json_dumps(record, JSON_COMPACT);
+        if (text == NULL)
+            return bt_fail(error, BT_EXIT_ERROR, ENOMEM, NULL, "registry: cannot write a decision");
+        sqlite3_bind_int64(insert, 1, json_integer_value(json_object_get(record, "slot")));
+        sqlite3_bind_int64(insert, 2, json_integer_value(json_object_get(record, "generation")));
+        sqlite3_bind_text(insert, 3, text, -1, SQLITE_STATIC);
+        result = run(registry, insert, error);
+        (void)sqlite3_reset(insert);
+        (void)sqlite3_clear_bindings(insert);
+    }
+    if (result < 0)
+        return result;
+    sqlite3_bind_int64(trim, 1, BT_REGISTRY_DECISIONS_MAX);
+    return run(registry, trim, error);
+}
+
+int bt_registry_add_decisions(struct bt_registry *registry, const json_t *records, struct bt_error *error)
+{
+    int result = execute(registry, "BEGIN IMMEDIATE", error);
+    if (result < 0)
+        return result;
+    return end_transaction(registry, insert_decisions(registry, records, error), error);
+}
+
+int bt_registry_decisions(struct bt_registry *registry, const struct bt_decision_query *query,
+                          json_t **ret_records, int64_t *ret_last, struct bt_error *error)
+{
+    auto_statement *statement = NULL;
+    int result = prepare(registry,
+                         "SELECT id, record FROM decisions WHERE id > ?1 AND (?2 < 0 OR slot = ?2)"
+                         " AND (?3 < 0 OR generation = ?3) ORDER BY id LIMIT ?4",
+                         &statement, error);
+    if (result < 0)
+        return result;
+    sqlite3_bind_int64(statement, 1, query->after);
+    sqlite3_bind_int64(statement, 2, query->slot);
+    sqlite3_bind_int64(statement, 3, query->generation);
+    sqlite3_bind_int64(statement, 4, query->limit);
+    json_t *records = json_array();
+    int64_t last = query->after;
+    int step;
+    while ((step = sqlite3_step(statement)) == SQLITE_ROW) {
+        last = sqlite3_column_int64(statement, 0);
+        json_t *record = json_loads((const char *)sqlite3_column_text(statement, 1), 0, NULL);
+        if (record != NULL)
+            json_object_set_new(record, "id", json_integer(last));
+        json_array_append_new(records, record);
+    }
+    if (step != SQLITE_DONE) {
+        json_decref(records);
+        return database_fail(registry, error);
+    }
+    *ret_records = records;
+    *ret_last = last;
+    return 0;
+}

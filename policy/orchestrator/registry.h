@@ -1,0 +1,59 @@
+/* The registry: agents and the last decisions, in one SQLite file that this process alone opens. Survives
+ * restarts.
+ *
+ * Called by api.c. Knows nothing of HTTP or of who may ask.
+ */
+#ifndef BERTH_POLICY_ORCHESTRATOR_REGISTRY_H
+#define BERTH_POLICY_ORCHESTRATOR_REGISTRY_H
+
+#include <jansson.h>
+
+#include "lib/error.h"
+#include "lib/file.h"
+
+#define BT_REGISTRY_DECISIONS_MAX 10000
+
+struct bt_registry;
+
+struct bt_registry_agent {
+    uint16_t slot;
+    uint32_t generation;
+    char name[65];
+    uint32_t address, gateway_address;
+    char token_sha256[BT_DIGEST_TEXT_SIZE];
+    uint64_t policy_version;
+    json_t *policy; /* owned by who holds the struct */
+};
+void bt_registry_agent_clear(struct bt_registry_agent *agent);
+
+int bt_registry_open(const char *path, struct bt_registry **ret_registry, struct bt_error *error);
+struct bt_registry *bt_registry_close(struct bt_registry *registry);
+
+/* Stores an agent in place of whatever held its slot or its address. policy_version 0: counted here; the
+ * version stored goes to *ret_version. */
+int bt_registry_put(struct bt_registry *registry, const struct bt_registry_agent *agent,
+                    uint64_t *ret_version, struct bt_error *error);
+/* -ENOENT when that generation does not hold the slot. */
+int bt_registry_delete(struct bt_registry *registry, uint16_t slot, uint32_t generation,
+                       struct bt_error *error);
+/* -ENOENT when there is none. The caller clears *ret_agent. */
+int bt_registry_find_slot(struct bt_registry *registry, uint16_t slot, struct bt_registry_agent *ret_agent,
+                          struct bt_error *error);
+int bt_registry_find_address(struct bt_registry *registry, uint32_t address,
+                             struct bt_registry_agent *ret_agent, struct bt_error *error);
+/* An owned array as GET /v1/agents shows it. */
+int bt_registry_list(struct bt_registry *registry, json_t **ret_agents, struct bt_error *error);
+
+/* Appends records (objects with "slot" and "generation") in one transaction and forgets the oldest above
+ * BT_REGISTRY_DECISIONS_MAX. */
+int bt_registry_add_decisions(struct bt_registry *registry, const json_t *records, struct bt_error *error);
+
+struct bt_decision_query {
+    int64_t slot, generation; /* -1: any */
+    int64_t after;            /* ids above this */
+    int64_t limit;
+};
+int bt_registry_decisions(struct bt_registry *registry, const struct bt_decision_query *query,
+                          json_t **ret_records, int64_t *ret_last, struct bt_error *error);
+
+#endif
