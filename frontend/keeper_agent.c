@@ -1,0 +1,438 @@
+/* The life of an agent, from its lease to its exit work. See keeper.h and keeper_agent.h. */
+#include "frontend/keeper_agent.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CONNECT_DEADLINE_MS 120000
+#define SSH_PORT 22
+#define TOKEN_BYTES 32U
+#define TRUST_MAX (8UL * 1024 * 1024)
+#define HOST_TRUST "/etc/ssl/certs/ca-certificates.crt"
+#define STOP_GRACE_MS 3000
+#define WATCH_MS 3000
+
+enum { WATCH_ORCHESTRATOR, WATCH_GATEWAY, WATCH_RUNNER };
+
+/* ---- start ---- */
+
+static int save_row(struct bt_keeper_agent *agent, struct bt_error *error)
+{
+    return bt_state_update(agent->keeper->state, &agent->row, error);
+}
+
+static int make_secrets(struct bt_keeper_agent *agent, struct bt_guest_keys *keys, struct bt_error *error)
+{
+    int result = bt_guest_keys_make(keys, error);
+    if (result < 0)
+        return result;
+    agent->secrets.private_key = bt_string_copy(keys->private_key);
+    agent->secrets.host_public_key = bt_string_copy(keys->host_public_key);
+    agent->secrets.token = bt_new(2 * TOKEN_BYTES + 1, 1);
+    bt_random_hex(agent->secrets.token, TOKEN_BYTES);
+    return bt_agent_secrets_save(agent->keeper->folder, &agent->secrets, error);
+}
+
+/* The host's own roots and the configured ones: what programs in the guest may trust. */
+static int collect_trust(const struct bt_keeper *keeper, struct bt_buffer *trust, struct bt_error *error)
+{
+    size_t index;
+    const json_t *path;
+    trust->limit = TRUST_MAX;
+    if (access(HOST_TRUST, R_OK) == 0) {
+        int result = bt_file_read(HOST_TRUST, TRUST_MAX, trust, error);
+        if (result < 0)
+            return result;
+        trust->limit = TRUST_MAX;
+    }
+    json_array_foreach(json_object_get(keeper->request, "trust"), index, path)
+    {
+        bt_auto_buffer own = {0};
+        int result = bt_file_read(json_string_value(path), TRUST_MAX, &own, error);
+        if (result < 0)
+            return result;
+        if (bt_buffer_add_text(trust, "\n") < 0 || bt_buffer_add(trust, own.data, own.length) < 0)
+            return bt_fail(error, BT_EXIT_ERROR, EFBIG, "shorten gateway.trust in config.yaml",
+                           "the trusted certificates are more than %lu bytes", TRUST_MAX);
+    }
+    return 0;
+}
+
+static int boot(struct bt_keeper_agent *agent, const struct bt_guest_keys *keys, const struct bt_buffer *trust,
+                int tap_fd, struct bt_error *error)
+{
+    struct bt_keeper *keeper = agent->keeper;
+    struct bt_image kernel, root;
+    struct bt_guest_file files[] = {
+        {"authorized_keys", keys->public_key, strlen(keys->public_key), 0400},
+        {"dropbear_ed25519_host_key", keys->host_key.data, keys->host_key.length, 0400},
+        {"config/trust.pem", trust->data == NULL ? "" : trust->data, trust->length, 0444},
+    };
+    int result = bt_image_get(&keeper->paths, "kernel", false, NULL, &kernel, error);
+    if (result == 0)
+        result = bt_image_get(&keeper->paths, bt_keeper_text(keeper, "image"), false, NULL, &root, error);
+    if (result < 0)
+        return result;
+    struct bt_guest_plan plan = {
+        .role = BT_GUEST_AGENT,
+        .host_name = agent->row.name,
+        .folder = keeper->folder,
+        .root = &root,
+        .kernel = &kernel,
+        .memory_bytes = (uint64_t)bt_keeper_number(keeper, "memory_bytes"),
+        .disk_bytes = (uint64_t)bt_keeper_number(keeper, "disk_bytes"),
+        .cpus = (unsigned)bt_keeper_number(keeper, "cpus"),
+        .lease = &keeper->lease,
+        .tap_fd = tap_fd,
+        .files = files,
+        .file_count = BT_ARRAY_LENGTH(files),
+        .console_fd = keeper->console.write_fd,
+    };
+    memcpy(agent->row.image, root.digest, sizeof agent->row.image);
+    double started = bt_keeper_now_ms();
+    result = keeper->backend->prepare(&plan, error);
+    bt_keeper_step(keeper, "disks", started);
+    started = bt_keeper_now_ms();
+    if (result == 0)
+        result = keeper->backend->launch(&plan, &keeper->guest, error);
+    bt_keeper_step(keeper, "machine", started);
+    bt_fd_close(&keeper->console.write_fd);
+    return result;
+}
+
+/* Lease, registration, machine: after this the guest boots. */
+static int start_guest(struct bt_keeper_agent *agent, struct bt_error *error)
+{
+    struct bt_keeper *keeper = agent->keeper;
+    struct bt_guest_keys keys = {0};
+    bt_auto_buffer trust = {0};
+    bt_auto_fd tap_fd = -1;
+    double started = bt_keeper_now_ms();
+    int result = make_secrets(agent, &keys, error);
+    if (result == 0)
+        result = collect_trust(keeper, &trust, error);
+    bt_keeper_step(keeper, "keys", started);
+    started = bt_keeper_now_ms();
+    if (result == 0)
+        result = bt_keeper_lease(keeper, &tap_fd, error);
+    bt_keeper_step(keeper, "lease", started);
+    started = bt_keeper_now_ms();
+    if (result == 0)
+        result = bt_keeper_pair_join(agent, error);
+    bt_keeper_step(keeper, "register", started);
+    if (result == 0)
+        result = bt_keeper_console_open(keeper, error);
+    if (result == 0)
+        result = boot(agent, &keys, &trust, tap_fd, error);
+    bt_guest_keys_free(&keys);
+    agent->row.slot = result == 0 ? (int)keeper->lease.slot : -1;
+    agent->row.generation = keeper->lease.generation;
+    return result < 0 ? result : save_row(agent, error);
+}
+
+static int connect_guest(struct bt_keeper_agent *agent, struct bt_error *error)
+{
+    struct bt_keeper *keeper = agent->keeper;
+    struct bt_guest_address address = {keeper->lease.guest_address, SSH_PORT, agent->secrets.private_key,
+                                       agent->secrets.host_public_key};
+    int result = bt_guest_connect(&address, CONNECT_DEADLINE_MS, keeper->backend->end_fd(keeper->guest), &agent->link,
+                                  error);
+    return result == -ECANCELED ? bt_keeper_guest_ended(keeper, "starting", error) : result;
+}
+
+int bt_keeper_guest_root(struct bt_keeper_agent *agent, const char *const *arguments, struct bt_buffer *ret_output,
+                         struct bt_error *error)
+{
+    static const char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", NULL};
+    struct bt_guest_command command = {
+        .arguments = arguments, .environment = environment, .folder = "/", .input_fd = -1};
+    struct bt_buffer output = {0};
+    struct bt_buffer errors = {0};
+    int status = 0;
+    int result = bt_guest_run_collect(agent->link, &command, 1UL << 20, &output, &errors, &status, error);
+    if (result == 0 && status != 0)
+        result = bt_fail(error, BT_EXIT_ERROR, EIO, NULL, "%s in the guest ended with status %d: %.400s", arguments[0],
+                         status, errors.data == NULL ? "" : errors.data);
+    bt_buffer_free(&errors);
+    if (result == 0 && ret_output != NULL)
+        *ret_output = output;
+    else
+        bt_buffer_free(&output);
+    return result;
+}
+
+/* One timed step of the launch. */
+static int timed(struct bt_keeper_agent *agent, const char *name,
+                 int (*step)(struct bt_keeper_agent *, struct bt_error *), struct bt_error *error)
+{
+    double started = bt_keeper_now_ms();
+    int result = step(agent, error);
+    if (result == 0)
+        bt_keeper_step(agent->keeper, name, started);
+    return result;
+}
+
+static int start(struct bt_keeper_agent *agent, struct bt_error *error)
+{
+    struct bt_keeper *keeper = agent->keeper;
+    int result = start_guest(agent, error);
+    if (result == 0)
+        result = timed(agent, "workspace-base", bt_keeper_workspace_prepare, error);
+    if (result == 0)
+        result = timed(agent, "boot", connect_guest, error);
+    if (result == 0)
+        result = timed(agent, "workspace", bt_keeper_workspace_fill, error);
+    if (result == 0)
+        result = timed(agent, "probe", bt_keeper_probe, error);
+    if (result == 0)
+        result = bt_control_listen(&keeper->paths, agent->row.id, &agent->control_fd, error);
+    if (result == 0 && bt_keeper_flag(keeper, "is_background"))
+        result = timed(agent, "command", bt_keeper_command_start, error);
+    agent->row.status = BT_AGENT_RUNNING;
+    return result < 0 ? result : save_row(agent, error);
+}
+
+/* ---- answers to commands ---- */
+
+static json_t *error_answer(const struct bt_error *error)
+{
+    return json_pack("{s:{s:i, s:i, s:s, s:s}}", "error", "status", (int)error->status, "code", error->code, "message",
+                     error->message, "hint", error->hint);
+}
+
+static json_t *facts(const struct bt_keeper_agent *agent)
+{
+    const struct bt_keeper *keeper = agent->keeper;
+    char address[BT_IPV4_TEXT_SIZE];
+    char host_address[BT_IPV4_TEXT_SIZE];
+    bt_ipv4_format(keeper->lease.guest_address, address);
+    bt_ipv4_format(keeper->lease.host_address, host_address);
+    return json_pack("{s:s, s:s, s:O, s:s, s:i, s:i, s:s, s:O?, s:O}", "address", address, "host_address",
+                     host_address, "environment", json_object_get(keeper->request, "own_environment"), "interface",
+                     keeper->lease.interface_name, "vmm_pid", (int)keeper->backend->process(keeper->guest), "slot",
+                     (int)keeper->lease.slot, "jail", keeper->backend->jail(keeper->guest), "probe", agent->probe,
+                     "steps", keeper->steps);
+}
+
+/* Answers one client. Returns true when the agent is to end ("finish"). */
+static bool answer(struct bt_keeper_agent *agent, int client_fd)
+{
+    struct bt_error error = {0};
+    json_t *request = NULL;
+    bool is_finish = false;
+    int result = bt_control_read(client_fd, &request);
+    const char *verb = result < 0 ? "" : json_string_value(json_object_get(request, "verb"));
+    json_t *reply = NULL;
+    if (verb == NULL)
+        verb = "";
+    if (strcmp(verb, "facts") == 0) {
+        reply = facts(agent);
+    } else if (strcmp(verb, "probe") == 0) {
+        /* A leak is the answer here, not a failure to answer. */
+        result = bt_keeper_probe(agent, &error);
+        reply = agent->probe == NULL ? NULL : json_pack("{s:O}", "probe", agent->probe);
+    } else if (strcmp(verb, "collect") == 0) {
+        result = bt_keeper_workspace_collect(agent, &error);
+        reply = result < 0 ? NULL : json_pack("{s:b}", "has_patch", agent->has_patch);
+    } else if (strcmp(verb, "finish") == 0) {
+        agent->row.exit_status = (int)json_integer_value(json_object_get(request, "exit_status"));
+        agent->finish_fd = client_fd; /* answered when the exit work is done */
+        is_finish = true;
+    } else {
+        (void)bt_fail(&error, BT_EXIT_ERROR, EBADMSG, NULL, "the keeper does not know this request");
+    }
+    if (!is_finish) {
+        bt_control_answer(client_fd, reply != NULL ? reply : error_answer(&error));
+        bt_fd_close(&client_fd);
+    }
+    json_decref(request);
+    return is_finish;
+}
+
+/* ---- work ---- */
+
+struct ending {
+    enum bt_agent_status status;
+    int exit_status;
+    char detail[512];
+};
+
+static void runner_ended(struct bt_keeper_agent *agent, struct ending *ending)
+{
+    int status = 0;
+    (void)waitpid(agent->runner_pid, &status, 0);
+    agent->runner_pid = 0;
+    bt_fd_close(&agent->runner_fd);
+    ending->status = BT_AGENT_EXITED;
+    ending->exit_status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* Handles an event of the extra descriptors. Returns true when the agent is to end. */
+static bool watched(struct bt_keeper_agent *agent, int index, struct ending *ending)
+{
+    struct bt_error error = {0};
+    if (index == WATCH_RUNNER) {
+        runner_ended(agent, ending);
+        return true;
+    }
+    /* Without a pair the agent reaches nothing, which is safe; so a failure is tried again at the next tick. */
+    if (bt_keeper_pair_renew(agent, &error) < 0) {
+        (void)fprintf(stderr, "the infra pair is gone: %s\n", error.message);
+        bt_fd_close(&agent->pair_fds[WATCH_ORCHESTRATOR]);
+        bt_fd_close(&agent->pair_fds[WATCH_GATEWAY]);
+    }
+    return false;
+}
+
+static bool tick(struct bt_keeper_agent *agent, struct ending *ending)
+{
+    int status = 0;
+    if (agent->pair_fds[WATCH_ORCHESTRATOR] < 0 || agent->pair_fds[WATCH_GATEWAY] < 0)
+        (void)watched(agent, WATCH_GATEWAY, ending);
+    if (!bt_keeper_flag(agent->keeper, "is_background") || agent->runner_pid != 0)
+        return false;
+    if (bt_keeper_command_status(agent, &status) > 0)
+        return false;
+    ending->status = BT_AGENT_EXITED;
+    ending->exit_status = status;
+    return true;
+}
+
+static struct ending serve(struct bt_keeper_agent *agent)
+{
+    struct ending ending = {.exit_status = -1};
+    for (;;) {
+        struct bt_keeper_watch watch = {
+            .control_fd = agent->control_fd,
+            .extra_fds = {agent->pair_fds[WATCH_ORCHESTRATOR], agent->pair_fds[WATCH_GATEWAY], agent->runner_fd, -1},
+            .timer_ms = WATCH_MS,
+        };
+        struct bt_error error = {0};
+        int client_fd = -1;
+        int index = 0;
+        bool is_over = false;
+        switch (bt_keeper_wait(agent->keeper, &watch, &client_fd, &index)) {
+        case BT_KEEPER_GUEST_ENDED:
+            (void)bt_keeper_guest_ended(agent->keeper, "working", &error);
+            ending.status = BT_AGENT_FAILED;
+            is_over = true;
+            break;
+        case BT_KEEPER_HELPER_ENDED:
+            ending.status = BT_AGENT_FAILED;
+            is_over = bt_keeper_adopt(agent->keeper, &error) < 0;
+            break;
+        case BT_KEEPER_SIGNALLED:
+            ending.status = BT_AGENT_STOPPED;
+            is_over = true;
+            break;
+        case BT_KEEPER_CONTROL:
+            is_over = answer(agent, client_fd);
+            ending.status = BT_AGENT_EXITED;
+            ending.exit_status = agent->row.exit_status;
+            break;
+        case BT_KEEPER_WATCHED:
+            is_over = watched(agent, index, &ending);
+            break;
+        case BT_KEEPER_TIMER:
+            is_over = tick(agent, &ending);
+            break;
+        }
+        if (is_over) {
+            (void)snprintf(ending.detail, sizeof ending.detail, "%.511s", error.message);
+            return ending;
+        }
+    }
+}
+
+/* ---- end ---- */
+
+/* Whatever is still running for the agent is ended, and its changes are brought out while the guest still lives. */
+static void finish(struct bt_keeper_agent *agent, struct ending *ending)
+{
+    struct bt_keeper *keeper = agent->keeper;
+    struct bt_error error = {0};
+    if (agent->runner_pid > 0) {
+        (void)kill(agent->runner_pid, SIGKILL);
+        (void)waitpid(agent->runner_pid, NULL, 0);
+    }
+    if (ending->status != BT_AGENT_FAILED && bt_keeper_workspace_collect(agent, &error) < 0)
+        (void)snprintf(ending->detail, sizeof ending->detail,
+                       "the changes could not be brought out (they are on workspace.ext4 in %.160s): %.240s",
+                       keeper->folder, error.message);
+    bt_keeper_teardown(keeper, STOP_GRACE_MS);
+    bt_keeper_pair_leave(agent);
+    bt_control_remove(&keeper->paths, agent->row.id);
+    if (bt_state_set_status(keeper->state, agent->row.id, ending->status, ending->exit_status, ending->detail,
+                            &error) < 0)
+        (void)fprintf(stderr, "%s\n", error.message);
+    if (agent->finish_fd >= 0)
+        bt_control_answer(agent->finish_fd, json_pack("{s:b, s:s}", "has_patch", agent->has_patch, "detail",
+                                                      ending->detail));
+}
+
+/* A launch that failed leaves nothing but what is needed to find out why. */
+static void undo(struct bt_keeper_agent *agent)
+{
+    struct bt_keeper *keeper = agent->keeper;
+    bt_auto_free char *console = bt_string_format("%s/console.log", keeper->folder);
+    bt_auto_free char *kept = bt_string_format("%s/failed-launch.log", keeper->paths.state);
+    struct bt_error error = {0};
+    bt_keeper_teardown(keeper, 0);
+    bt_keeper_pair_leave(agent);
+    bt_control_remove(&keeper->paths, agent->row.id);
+    if (rename(console, kept) < 0 && errno != ENOENT)
+        (void)fprintf(stderr, "cannot keep the console log: %s\n", strerror(errno));
+    if (bt_tree_remove(keeper->folder, &error) < 0 || bt_state_delete(keeper->state, agent->row.id, &error) < 0)
+        (void)fprintf(stderr, "%s\n", error.message);
+}
+
+static void release(struct bt_keeper_agent *agent)
+{
+    agent->link = bt_guest_close(agent->link);
+    bt_agent_secrets_free(&agent->secrets);
+    bt_list_free(&agent->own_environment);
+    explicit_bzero(agent->host_key, sizeof agent->host_key);
+    json_decref(agent->probe);
+    bt_fd_close(&agent->control_fd);
+    bt_fd_close(&agent->finish_fd);
+    bt_fd_close(&agent->runner_fd);
+}
+
+static int begin(struct bt_keeper_agent *agent, struct bt_error *error)
+{
+    struct bt_keeper *keeper = agent->keeper;
+    size_t index;
+    const json_t *variable;
+    json_array_foreach(json_object_get(keeper->request, "own_environment"), index, variable)
+        bt_list_add(&agent->own_environment, json_string_value(variable));
+    int result = bt_state_get(keeper->state, bt_keeper_number(keeper, "agent_id"), &agent->row, error);
+    if (result == 0 && bt_process_identify(getpid(), &agent->row.keeper) < 0)
+        result = bt_fail(error, BT_EXIT_ERROR, ESRCH, NULL, "cannot identify the keeper's own process");
+    if (result == 0)
+        result = save_row(agent, error);
+    if (result == 0)
+        result = bt_infra_host_key(&keeper->paths, agent->host_key, error);
+    return result < 0 ? result : start(agent, error);
+}
+
+int bt_keeper_agent_run(struct bt_keeper *keeper, struct bt_error *error)
+{
+    struct bt_keeper_agent agent = {
+        .keeper = keeper, .pair_fds = {-1, -1}, .runner_fd = -1, .control_fd = -1, .finish_fd = -1};
+    int result = begin(&agent, error);
+    if (result < 0) {
+        undo(&agent);
+    } else {
+        bt_keeper_ready(keeper, facts(&agent));
+        struct ending ending = serve(&agent);
+        finish(&agent, &ending);
+    }
+    release(&agent);
+    return result;
+}

@@ -1,0 +1,62 @@
+/* Parts of the agent's keeper: life (keeper_agent.c), workspace (keeper_workspace.c), probe (keeper_probe.c), command
+ * (keeper_command.c), and its infra pair (keeper_pair.c).
+ */
+#ifndef BERTH_FRONTEND_KEEPER_AGENT_H
+#define BERTH_FRONTEND_KEEPER_AGENT_H
+
+#include "frontend/keeper.h"
+#include "policy/client/orchestrator_client.h"
+
+#define BT_AGENT_ID 1000U
+#define BT_AGENT_WORKSPACE "/workspace"
+
+struct bt_keeper_agent {
+    struct bt_keeper *keeper;
+    struct bt_agent row;
+    struct bt_agent_secrets secrets;
+    struct bt_guest_link *link;
+    char host_key[BT_DIGEST_TEXT_SIZE];
+    struct bt_infra_pair pair;
+    int pair_fds[2];       /* orchestrator's and gateway's keepers; readable when they ended; -1 = none */
+    struct bt_list own_environment;
+    json_t *probe;         /* the last result */
+    bool has_patch;
+    bool is_registered;
+    pid_t runner_pid;      /* runs the command of a background agent; 0 = none */
+    int runner_fd;
+    int control_fd;
+    int finish_fd;         /* client that waits for the end, or -1 */
+};
+
+/* ---- pair ---- */
+/* The orchestrator as this keeper sees it now. */
+struct bt_orchestrator bt_keeper_orchestrator(const struct bt_keeper_agent *agent);
+/* Reads who the pair is, watches its keepers, registers the agent. */
+int bt_keeper_pair_join(struct bt_keeper_agent *agent, struct bt_error *error);
+/* One of the pair is gone: brings it up again under the lock, and joins. */
+int bt_keeper_pair_renew(struct bt_keeper_agent *agent, struct bt_error *error);
+void bt_keeper_pair_leave(struct bt_keeper_agent *agent);
+
+/* ---- workspace ---- */
+/* What can be done while the guest boots: the base is recorded on the host. */
+int bt_keeper_workspace_prepare(struct bt_keeper_agent *agent, struct bt_error *error);
+/* Into the guest: files, or clones. */
+int bt_keeper_workspace_fill(struct bt_keeper_agent *agent, struct bt_error *error);
+/* Out of the guest: <folder>/patch. Sets agent->has_patch. */
+int bt_keeper_workspace_collect(struct bt_keeper_agent *agent, struct bt_error *error);
+
+/* ---- probe ---- */
+/* Runs the isolation probe and keeps its result. A leak or missing evidence is an error that names it. */
+int bt_keeper_probe(struct bt_keeper_agent *agent, struct bt_error *error);
+
+/* ---- command ---- */
+/* Starts the harness in the guest's tmux, or the request's command in a child that logs its output. */
+int bt_keeper_command_start(struct bt_keeper_agent *agent, struct bt_error *error);
+/* Whether the harness of a background agent still runs in its terminal. */
+int bt_keeper_command_status(struct bt_keeper_agent *agent, int *ret_exit_status);
+
+/* Runs something in the guest as root and gives what it wrote; an exit status other than 0 is an error. */
+int bt_keeper_guest_root(struct bt_keeper_agent *agent, const char *const *arguments, struct bt_buffer *ret_output,
+                         struct bt_error *error);
+
+#endif
