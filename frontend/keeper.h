@@ -39,6 +39,7 @@ struct bt_keeper {
     struct bt_state *state;
     const char *folder;
     int progress_fd; /* -1 once "ready" was sent */
+    bool is_abandoned; /* the command that started the launch is gone: the launch ends */
     json_t *steps;
     struct bt_helper helper;
     struct bt_helper_lease lease;

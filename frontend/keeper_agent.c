@@ -175,6 +175,8 @@ static int timed(struct bt_keeper_agent *agent, const char *name,
     int result = step(agent, error);
     if (result == 0)
         bt_keeper_step(agent->keeper, name, started);
+    if (result == 0 && agent->keeper->is_abandoned)
+        result = bt_fail(error, BT_EXIT_ERROR, ECANCELED, NULL, "the launch was given up");
     return result;
 }
 

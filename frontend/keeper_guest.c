@@ -44,8 +44,10 @@ static void send_event(struct bt_keeper *keeper, json_t *event)
         return;
     size_t length = strlen(text);
     text[length] = '\n'; /* takes the NUL's place */
-    if (bt_write_all(keeper->progress_fd, text, length + 1) < 0)
-        bt_fd_close(&keeper->progress_fd); /* the command is gone; the launch goes on without it */
+    if (bt_write_all(keeper->progress_fd, text, length + 1) < 0) {
+        bt_fd_close(&keeper->progress_fd);
+        keeper->is_abandoned = true;
+    }
 }
 
 void bt_keeper_step(struct bt_keeper *keeper, const char *name, double started_ms)

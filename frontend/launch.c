@@ -1,0 +1,276 @@
+/* Starting an agent from a command. See launch.h. */
+#include "frontend/launch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backends/backend.h"
+#include "frontend/agent.h"
+#include "frontend/audit.h"
+#include "frontend/config.h"
+#include "frontend/infra.h"
+#include "frontend/keeper.h"
+#include "frontend/manifest.h"
+
+struct launch {
+    const struct bt_launch_request *request;
+    const struct bt_backend *backend;
+    struct bt_state *state;
+    struct bt_agent row;
+    unsigned environment_number;
+    char *workspace; /* absolute, or NULL */
+    json_t *command; /* array, or NULL: the harness's own terminal */
+    json_t *steps;
+};
+
+/* ---- before anything is made ---- */
+
+static int check_workspace(struct launch *launch, struct bt_error *error)
+{
+    const char *path = launch->request->workspace;
+    struct stat status;
+    if (path == NULL)
+        return 0;
+    launch->workspace = realpath(path, NULL);
+    if (launch->workspace == NULL || stat(launch->workspace, &status) < 0)
+        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot use the workspace %s: %s", path, strerror(errno));
+    if (!S_ISDIR(status.st_mode))
+        return bt_fail(error, BT_EXIT_ERROR, ENOTDIR, "name a folder", "the workspace %s is not a folder", path);
+    if (access(launch->workspace, R_OK | X_OK) < 0)
+        return bt_fail(error, BT_EXIT_ERROR, errno, "make it readable for yourself", "cannot read the workspace %s: %s",
+                       path, strerror(errno));
+    return 0;
+}
+
+/* What the agent does: the given command; for the shell harness a prompt is a script. */
+static int choose_command(struct launch *launch, struct bt_error *error)
+{
+    const struct bt_launch_request *request = launch->request;
+    const char *prompt = request->prompt != NULL ? request->prompt : request->plan->prompt;
+    if (request->command != NULL) {
+        launch->command = json_array();
+        for (size_t i = 0; request->command[i] != NULL; i++) {
+            if (json_array_append_new(launch->command, json_string(request->command[i])) < 0)
+                return bt_fail(error, BT_EXIT_USAGE, EILSEQ, NULL, "word %zu of the command is not UTF-8", i + 1);
+        }
+        return 0;
+    }
+    if (request->plan->harness != BT_HARNESS_SHELL)
+        return bt_fail(error, BT_EXIT_USAGE, EOPNOTSUPP, "use an agent of harness shell, or give a command after --",
+                       "the harness %s is not supported by this version", bt_harness_name(request->plan->harness));
+    if (prompt[0] != '\0')
+        launch->command = json_pack("[s, s, s]", "bash", "-lc", prompt);
+    else if (!request->is_background && !request->is_terminal_allowed)
+        return bt_fail(error, BT_EXIT_USAGE, ENOTTY, "give a command after --, a prompt, or --background",
+                       "a shell needs a terminal, and there is none");
+    return 0;
+}
+
+static int reserve(struct launch *launch, struct bt_error *error)
+{
+    const struct bt_launch_request *request = launch->request;
+    struct bt_agent *row = &launch->row;
+    *row = (struct bt_agent){.exit_status = -1, .slot = -1};
+    (void)snprintf(row->name, sizeof row->name, "%s", request->name == NULL ? "" : request->name);
+    (void)snprintf(row->environment, sizeof row->environment, "%s", request->environment);
+    (void)snprintf(row->manifest, sizeof row->manifest, "%s", request->plan->agent);
+    (void)snprintf(row->harness, sizeof row->harness, "%s", bt_harness_name(request->plan->harness));
+    (void)snprintf(row->backend, sizeof row->backend, "%s", launch->backend->name);
+    (void)snprintf(row->workspace, sizeof row->workspace, "%s", launch->workspace == NULL ? "" : launch->workspace);
+    int result = bt_process_identify(getpid(), &row->keeper);
+    if (result < 0)
+        return bt_fail(error, BT_EXIT_ERROR, -result, NULL, "cannot identify the own process");
+    result = bt_state_environment(launch->state, request->environment, &launch->environment_number, error);
+    return result < 0 ? result : bt_state_reserve(launch->state, row, error);
+}
+
+/* ---- what must be there first ---- */
+
+static int get_images(struct launch *launch, struct bt_error *error)
+{
+    const struct bt_launch_request *request = launch->request;
+    struct bt_image image;
+    int result = bt_image_get(request->paths, "kernel", true, request->progress, &image, error);
+    return result < 0 ? result
+                      : bt_image_get(request->paths, request->plan->image, true, request->progress, &image, error);
+}
+
+static int make_folder(struct launch *launch, struct bt_error *error)
+{
+    struct bt_agent *row = &launch->row;
+    int length = snprintf(row->folder, sizeof row->folder, "%s/env/%s/agents/%s", launch->request->paths->state,
+                          row->environment, row->name);
+    if (length < 0 || length >= (int)sizeof row->folder)
+        return bt_fail(error, BT_EXIT_ERROR, ENAMETOOLONG, "set BERTH_STATE_HOME to a shorter path",
+                       "the path of the agent's folder is too long");
+    int result = bt_tree_remove(row->folder, error); /* of an agent of this name that was lost */
+    if (result == 0)
+        result = bt_folder_make(row->folder, 0700, error);
+    return result < 0 ? result : bt_state_update(launch->state, row, error);
+}
+
+static json_t *strings(const struct bt_list *list)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < list->count; i++)
+        (void)json_array_append_new(array, json_string(list->items[i]));
+    return array;
+}
+
+static json_t *repositories(const struct bt_launch_request *request)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; request->repositories != NULL && request->repositories[i] != NULL; i++)
+        (void)json_array_append_new(array, json_string(request->repositories[i]));
+    return array;
+}
+
+static json_t *keeper_request(const struct launch *launch)
+{
+    const struct bt_launch_request *request = launch->request;
+    const struct bt_plan *plan = request->plan;
+    json_t *document =
+        json_pack("{s:s, s:s, s:i, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:O}", "kind", "agent", "environment",
+                  launch->row.environment, "environment_number", (int)launch->environment_number, "agent_id",
+                  (json_int_t)launch->row.id, "folder", launch->row.folder, "backend", launch->backend->name,
+                  "helper_socket", request->config->helper_socket, "image", plan->image, "memory_bytes",
+                  (json_int_t)plan->resources.memory_bytes, "disk_bytes", (json_int_t)plan->resources.disk_bytes, "cpus",
+                  (int)plan->resources.cpus, "policy", plan->policy);
+    json_t *more = json_pack("{s:o, s:o, s:s?, s:b, s:o, s:O?, s:b, s:i, s:s?}", "own_environment",
+                             strings(&plan->environment), "trust", strings(&request->config->trust), "workspace",
+                             launch->workspace, "is_ignored_included", request->is_ignored_included, "repositories",
+                             repositories(request), "command", launch->command, "is_background",
+                             request->is_background, "probe_repeat", (int)request->config->probe_repeat,
+                             "probe_public_address", request->config->probe_public_address);
+    (void)json_object_update(document, more);
+    json_decref(more);
+    return document;
+}
+
+/* ---- the launch itself ---- */
+
+static int run_keeper(struct launch *launch, json_t **ret_facts, struct bt_error *error)
+{
+    struct bt_keeper_handle handle;
+    json_t *document = keeper_request(launch);
+    if (document == NULL)
+        return bt_fail(error, BT_EXIT_ERROR, EILSEQ, NULL, "a path or variable of this launch is not UTF-8");
+    int result = bt_keeper_start(document, &handle, error);
+    json_decref(document);
+    return result < 0 ? result : bt_keeper_follow(&handle, launch->request->progress, launch->steps, ret_facts, error);
+}
+
+/* Everything up to a working agent. What it made is undone by the keeper, or by the caller when there is none yet. */
+static int bring_to_ready(struct launch *launch, json_t **ret_facts, struct bt_error *error)
+{
+    const struct bt_launch_request *request = launch->request;
+    struct bt_infra_pair pair;
+    double started = bt_keeper_now_ms();
+    int result = launch->backend->check(error);
+    if (result == 0)
+        result = get_images(launch, error);
+    if (result == 0)
+        result = bt_infra_up(request->paths, request->config, request->environment, request->progress, &pair, error);
+    if (result == 0)
+        (void)json_array_append_new(launch->steps, json_pack("{s:s, s:f}", "step", "infra", "ms",
+                                                             bt_keeper_now_ms() - started));
+    if (result == 0)
+        result = make_folder(launch, error);
+    if (result == 0)
+        result = run_keeper(launch, ret_facts, error);
+    if (result < 0) {
+        (void)bt_state_delete(launch->state, launch->row.id, NULL); /* the keeper may have done it already */
+        if (launch->row.folder[0] != '\0')
+            (void)bt_tree_remove(launch->row.folder, NULL);
+    }
+    return result;
+}
+
+static int words_of(const json_t *command, struct bt_list *words)
+{
+    size_t index;
+    const json_t *word;
+    json_array_foreach(command, index, word) bt_list_add(words, json_string_value(word));
+    return words->count > 0 ? 0 : -EINVAL;
+}
+
+/* Runs the agent's command from here, and has the exit work done when it ended. */
+static int work_in_foreground(struct launch *launch, struct bt_launch_outcome *outcome, struct bt_error *error)
+{
+    const struct bt_paths *paths = launch->request->paths;
+    bt_auto_list words = {0};
+    bool is_detached = false;
+    int status = 0;
+    json_t *answer = NULL;
+    int result = bt_state_get(launch->state, launch->row.id, &launch->row, error);
+    if (result == 0 && launch->command != NULL && words_of(launch->command, &words) == 0)
+        result = bt_agent_exec(paths, &launch->row, (const char *const *)words.items,
+                               launch->request->is_terminal_allowed, &status, error);
+    else if (result == 0)
+        result = bt_agent_attach(paths, &launch->row, &is_detached, error);
+    if (result < 0 || is_detached)
+        return result;
+    result = bt_control_call(paths, launch->row.id,
+                             json_pack("{s:s, s:i}", "verb", "finish", "exit_status", status), &answer, error);
+    if (result < 0)
+        return result;
+    const char *detail = json_string_value(json_object_get(answer, "detail"));
+    outcome->has_ended = true;
+    outcome->exit_status = status;
+    outcome->has_patch = json_is_true(json_object_get(answer, "has_patch"));
+    if (detail != NULL && detail[0] != '\0')
+        result = bt_fail(error, BT_EXIT_ERROR, EIO, NULL, "%s", detail);
+    json_decref(answer);
+    return result;
+}
+
+static int launch_all(struct launch *launch, struct bt_launch_outcome *outcome, struct bt_error *error)
+{
+    const struct bt_launch_request *request = launch->request;
+    const char *why;
+    json_t *facts = NULL;
+    const char *backend = request->backend != NULL ? request->backend : request->config->backend;
+    int result = bt_backend_select(backend, &launch->backend, &why, error);
+    if (result == 0)
+        result = check_workspace(launch, error);
+    if (result == 0)
+        result = choose_command(launch, error);
+    if (result == 0)
+        result = bt_state_open(request->paths, &launch->state, error);
+    if (result == 0)
+        result = reserve(launch, error);
+    if (result < 0)
+        return result;
+    (void)snprintf(outcome->name, sizeof outcome->name, "%s", launch->row.name);
+    result = bring_to_ready(launch, &facts, error);
+    if (result < 0)
+        return result;
+    outcome->probe = json_incref(json_object_get(facts, "probe"));
+    json_decref(facts);
+    result = bt_audit_write(request->paths, "spawn", launch->row.environment, launch->row.name,
+                            json_pack("{s:s, s:s}", "manifest", launch->row.manifest, "backend", launch->row.backend),
+                            error);
+    return result < 0 || request->is_background ? result : work_in_foreground(launch, outcome, error);
+}
+
+int bt_launch(const struct bt_launch_request *request, struct bt_launch_outcome *ret_outcome, struct bt_error *error)
+{
+    struct launch launch = {.request = request, .steps = json_array()};
+    struct bt_launch_outcome outcome = {0};
+    int result = launch_all(&launch, &outcome, error);
+    bt_state_close(launch.state);
+    json_decref(launch.command);
+    free(launch.workspace);
+    if (result < 0) {
+        json_decref(launch.steps);
+        json_decref(outcome.probe);
+        return result;
+    }
+    outcome.steps = launch.steps;
+    *ret_outcome = outcome;
+    return 0;
+}
