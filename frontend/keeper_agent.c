@@ -64,8 +64,8 @@ static int collect_trust(const struct bt_keeper *keeper, struct bt_buffer *trust
     return 0;
 }
 
-static int boot(struct bt_keeper_agent *agent, const struct bt_guest_keys *keys, const struct bt_buffer *trust,
-                int tap_fd, struct bt_error *error)
+static int boot(struct bt_keeper_agent *agent, const struct bt_guest_keys *keys,
+                const struct bt_buffer *trust, int tap_fd, struct bt_error *error)
 {
     struct bt_keeper *keeper = agent->keeper;
     struct bt_image kernel, root;
@@ -141,15 +141,16 @@ static int connect_guest(struct bt_keeper_agent *agent, struct bt_error *error)
     struct bt_keeper *keeper = agent->keeper;
     struct bt_guest_address address = {keeper->lease.guest_address, SSH_PORT, agent->secrets.private_key,
                                        agent->secrets.host_public_key};
-    int result = bt_guest_connect(&address, CONNECT_DEADLINE_MS, keeper->backend->end_fd(keeper->guest), &agent->link,
-                                  error);
+    int result = bt_guest_connect(&address, CONNECT_DEADLINE_MS, keeper->backend->end_fd(keeper->guest),
+                                  &agent->link, error);
     return result == -ECANCELED ? bt_keeper_guest_ended(keeper, "starting", error) : result;
 }
 
-int bt_keeper_guest_root(struct bt_keeper_agent *agent, const char *const *arguments, struct bt_buffer *ret_output,
-                         struct bt_error *error)
+int bt_keeper_guest_root(struct bt_keeper_agent *agent, const char *const *arguments,
+                         struct bt_buffer *ret_output, struct bt_error *error)
 {
-    static const char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", NULL};
+    static const char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root",
+                                              "LANG=C.UTF-8", NULL};
     struct bt_guest_command command = {
         .arguments = arguments, .environment = environment, .folder = "/", .input_fd = -1};
     struct bt_buffer output = {0};
@@ -157,8 +158,8 @@ int bt_keeper_guest_root(struct bt_keeper_agent *agent, const char *const *argum
     int status = 0;
     int result = bt_guest_run_collect(agent->link, &command, 1UL << 20, &output, &errors, &status, error);
     if (result == 0 && status != 0)
-        result = bt_fail(error, BT_EXIT_ERROR, EIO, NULL, "%s in the guest ended with status %d: %.400s", arguments[0],
-                         status, errors.data == NULL ? "" : errors.data);
+        result = bt_fail(error, BT_EXIT_ERROR, EIO, NULL, "%s in the guest ended with status %d: %.400s",
+                         arguments[0], status, errors.data == NULL ? "" : errors.data);
     bt_buffer_free(&errors);
     if (result == 0 && ret_output != NULL)
         *ret_output = output;
@@ -204,8 +205,8 @@ static int start(struct bt_keeper_agent *agent, struct bt_error *error)
 
 static json_t *error_answer(const struct bt_error *error)
 {
-    return json_pack("{s:{s:i, s:i, s:s, s:s}}", "error", "status", (int)error->status, "code", error->code, "message",
-                     error->message, "hint", error->hint);
+    return json_pack("{s:{s:i, s:i, s:s, s:s}}", "error", "status", (int)error->status, "code", error->code,
+                     "message", error->message, "hint", error->hint);
 }
 
 static json_t *facts(const struct bt_keeper_agent *agent)
@@ -216,10 +217,10 @@ static json_t *facts(const struct bt_keeper_agent *agent)
     bt_ipv4_format(keeper->lease.guest_address, address);
     bt_ipv4_format(keeper->lease.host_address, host_address);
     return json_pack("{s:s, s:s, s:O, s:s, s:i, s:i, s:s, s:O?, s:O}", "address", address, "host_address",
-                     host_address, "environment", json_object_get(keeper->request, "own_environment"), "interface",
-                     keeper->lease.interface_name, "vmm_pid", (int)keeper->backend->process(keeper->guest), "slot",
-                     (int)keeper->lease.slot, "jail", keeper->backend->jail(keeper->guest), "probe", agent->probe,
-                     "steps", keeper->steps);
+                     host_address, "environment", json_object_get(keeper->request, "own_environment"),
+                     "interface", keeper->lease.interface_name, "vmm_pid",
+                     (int)keeper->backend->process(keeper->guest), "slot", (int)keeper->lease.slot, "jail",
+                     keeper->backend->jail(keeper->guest), "probe", agent->probe, "steps", keeper->steps);
 }
 
 /* Answers one client. Returns true when the agent is to end ("finish"). */
@@ -283,7 +284,8 @@ static bool watched(struct bt_keeper_agent *agent, int index, struct ending *end
         runner_ended(agent, ending);
         return true;
     }
-    /* Without a pair the agent reaches nothing, which is safe; so a failure is tried again at the next tick. */
+    /* Without a pair the agent reaches nothing, which is safe; so a failure is tried again at the next tick.
+     */
     if (bt_keeper_pair_renew(agent, &error) < 0) {
         (void)fprintf(stderr, "the infra pair is gone: %s\n", error.message);
         bt_fd_close(&agent->pair_fds[WATCH_ORCHESTRATOR]);
@@ -312,7 +314,8 @@ static struct ending serve(struct bt_keeper_agent *agent)
     for (;;) {
         struct bt_keeper_watch watch = {
             .control_fd = agent->control_fd,
-            .extra_fds = {agent->pair_fds[WATCH_ORCHESTRATOR], agent->pair_fds[WATCH_GATEWAY], agent->runner_fd, -1},
+            .extra_fds = {agent->pair_fds[WATCH_ORCHESTRATOR], agent->pair_fds[WATCH_GATEWAY],
+                          agent->runner_fd, -1},
             .timer_ms = WATCH_MS,
         };
         struct bt_error error = {0};
@@ -354,7 +357,8 @@ static struct ending serve(struct bt_keeper_agent *agent)
 
 /* ---- end ---- */
 
-/* Whatever is still running for the agent is ended, and its changes are brought out while the guest still lives. */
+/* Whatever is still running for the agent is ended, and its changes are brought out while the guest still
+ * lives. */
 static void finish(struct bt_keeper_agent *agent, struct ending *ending)
 {
     struct bt_keeper *keeper = agent->keeper;
@@ -374,8 +378,8 @@ static void finish(struct bt_keeper_agent *agent, struct ending *ending)
                             &error) < 0)
         (void)fprintf(stderr, "%s\n", error.message);
     if (agent->finish_fd >= 0)
-        bt_control_answer(agent->finish_fd, json_pack("{s:b, s:s}", "has_patch", agent->has_patch, "detail",
-                                                      ending->detail));
+        bt_control_answer(agent->finish_fd,
+                          json_pack("{s:b, s:s}", "has_patch", agent->has_patch, "detail", ending->detail));
 }
 
 /* A launch that failed leaves nothing but what is needed to find out why. */
@@ -390,7 +394,8 @@ static void undo(struct bt_keeper_agent *agent)
     bt_control_remove(&keeper->paths, agent->row.id);
     if (rename(console, kept) < 0 && errno != ENOENT)
         (void)fprintf(stderr, "cannot keep the console log: %s\n", strerror(errno));
-    if (bt_tree_remove(keeper->folder, &error) < 0 || bt_state_delete(keeper->state, agent->row.id, &error) < 0)
+    if (bt_tree_remove(keeper->folder, &error) < 0 ||
+        bt_state_delete(keeper->state, agent->row.id, &error) < 0)
         (void)fprintf(stderr, "%s\n", error.message);
 }
 
@@ -401,6 +406,7 @@ static void release(struct bt_keeper_agent *agent)
     bt_list_free(&agent->own_environment);
     explicit_bzero(agent->host_key, sizeof agent->host_key);
     json_decref(agent->probe);
+    bt_workspace_base_free(&agent->base);
     bt_fd_close(&agent->control_fd);
     bt_fd_close(&agent->finish_fd);
     bt_fd_close(&agent->runner_fd);

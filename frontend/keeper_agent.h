@@ -1,10 +1,11 @@
-/* Parts of the agent's keeper: life (keeper_agent.c), workspace (keeper_workspace.c), probe (keeper_probe.c), command
- * (keeper_command.c), and its infra pair (keeper_pair.c).
+/* Parts of the agent's keeper: life (keeper_agent.c), workspace (keeper_workspace.c), probe (keeper_probe.c),
+ * command (keeper_command.c), and its infra pair (keeper_pair.c).
  */
 #ifndef BERTH_FRONTEND_KEEPER_AGENT_H
 #define BERTH_FRONTEND_KEEPER_AGENT_H
 
 #include "frontend/keeper.h"
+#include "frontend/workspace.h"
 #include "policy/client/orchestrator_client.h"
 
 #define BT_AGENT_ID 1000U
@@ -17,15 +18,15 @@ struct bt_keeper_agent {
     struct bt_guest_link *link;
     char host_key[BT_DIGEST_TEXT_SIZE];
     struct bt_infra_pair pair;
-    int pair_fds[2];       /* orchestrator's and gateway's keepers; readable when they ended; -1 = none */
+    int pair_fds[2]; /* orchestrator's and gateway's keepers; readable when they ended; -1 = none */
     struct bt_list own_environment;
-    json_t *probe;         /* the last result */
+    json_t *probe; /* the last result */
     bool has_patch;
     bool is_registered;
-    pid_t runner_pid;      /* runs the command of a background agent; 0 = none */
+    pid_t runner_pid; /* runs the command of a background agent; 0 = none */
     int runner_fd;
     int control_fd;
-    int finish_fd;         /* client that waits for the end, or -1 */
+    int finish_fd; /* client that waits for the end, or -1 */
 };
 
 /* ---- pair ---- */
@@ -56,7 +57,7 @@ int bt_keeper_command_start(struct bt_keeper_agent *agent, struct bt_error *erro
 int bt_keeper_command_status(struct bt_keeper_agent *agent, int *ret_exit_status);
 
 /* Runs something in the guest as root and gives what it wrote; an exit status other than 0 is an error. */
-int bt_keeper_guest_root(struct bt_keeper_agent *agent, const char *const *arguments, struct bt_buffer *ret_output,
-                         struct bt_error *error);
+int bt_keeper_guest_root(struct bt_keeper_agent *agent, const char *const *arguments,
+                         struct bt_buffer *ret_output, struct bt_error *error);
 
 #endif
