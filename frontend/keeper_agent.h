@@ -20,7 +20,8 @@ struct bt_keeper_agent {
     struct bt_infra_pair pair;
     int pair_fds[2]; /* orchestrator's and gateway's keepers; readable when they ended; -1 = none */
     struct bt_list own_environment;
-    json_t *probe; /* the last result */
+    json_t *probe;                 /* the last result */
+    struct bt_workspace_base base; /* of the host folder, while it is copied */
     bool has_patch;
     bool is_registered;
     pid_t runner_pid; /* runs the command of a background agent; 0 = none */

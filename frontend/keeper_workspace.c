@@ -103,7 +103,7 @@ static int run_clone(struct bt_keeper_agent *agent, const char *url, const char 
                    "cannot clone %s: %.500s", url, errors.data == NULL ? "git gave no reason" : errors.data);
 }
 
-static int clone(struct bt_keeper_agent *agent, const char *url, struct bt_error *error)
+static int clone_one(struct bt_keeper_agent *agent, const char *url, struct bt_error *error)
 {
     struct bt_workspace_guest guest = {0};
     char name[64];
@@ -136,7 +136,7 @@ int bt_keeper_workspace_fill(struct bt_keeper_agent *agent, struct bt_error *err
     json_array_foreach(repositories(agent), index, url)
     {
         if (result == 0)
-            result = clone(agent, json_string_value(url), error);
+            result = clone_one(agent, json_string_value(url), error);
     }
     bt_buffer_free(&agent->base.names);
     return result;
