@@ -44,6 +44,9 @@ int bt_output_error(struct bt_output *output, const char *command, const struct 
  * controls in UTF-8 too. */
 void bt_output_clean(char *text);
 
+/* A JSON string of any bytes: what is not UTF-8 becomes '?'. NULL gives null. A new reference. */
+json_t *bt_output_json_text(const char *text);
+
 /* Progress lines on stderr, as images and launch want it. Borrows output. */
 struct bt_progress bt_output_progress(struct bt_output *output);
 /* Ends a progress line that is on screen. */
