@@ -1,0 +1,58 @@
+/* Who may connect and how often a uid may ask. Pure: the clock is a parameter; constant size.
+ *
+ * Used by the engine alone. A uid may have one connection a lease plus BT_SPARE_PER_UID; all uids together
+ * BT_SPARE_TOTAL spare ones. Requests cost tokens of the uid's bucket.
+ */
+#ifndef BERTH_HELPER_ADMISSION_H
+#define BERTH_HELPER_ADMISSION_H
+
+#include "ipc/wire/pool.h"
+
+#define BT_SPARE_PER_UID 4U
+#define BT_SPARE_TOTAL 16U
+#define BT_CONNECTIONS_MAX (BT_POOL_SLOTS_MAX + BT_SPARE_TOTAL)
+/* More than connections, so that a uid's empty bucket outlives its last connection. */
+#define BT_ADMISSION_UIDS (BT_CONNECTIONS_MAX + 240U)
+/* Tokens that a uid has for each slot reserved for it, once: connect, HELLO and ADOPT after a restart. */
+#define BT_ADMISSION_TOKENS_A_SLOT 4U
+
+struct bt_admission_limits {
+    uint32_t rate;    /* tokens a second, 1..1000000 */
+    uint32_t burst;   /* 1..1000000 */
+    uint32_t uid_max; /* highest uid that is served: subordinate uids of user namespaces lie above */
+};
+
+struct bt_admission_uid {
+    uint64_t refilled_ms;
+    uint64_t milli_tokens;
+    uint32_t uid;
+    uint16_t spare; /* connections without a lease */
+    uint16_t leased;
+    bool is_used;
+};
+
+struct bt_admission {
+    struct bt_admission_limits limits;
+    struct bt_admission_uid uids[BT_ADMISSION_UIDS];
+    uint16_t spare; /* of all uids */
+};
+
+void bt_admission_init(struct bt_admission *admission, const struct bt_admission_limits *limits);
+
+/* A uid that may be served at all: not -1, not the overflow uid, not above uid_max. */
+bool bt_admission_is_uid_served(const struct bt_admission *admission, uint32_t uid);
+
+/* A new connection: counts it as spare and takes one token. reserved, reserved_total: slots that wait for
+ * adoption, which widen the limits. -EAGAIN: no token; -EUSERS: this uid's limit; -EBUSY: everybody's limit,
+ * though this uid has fewer connections than *ret_heaviest_uid, of which one spare connection has to go
+ * first. */
+int bt_admission_enter(struct bt_admission *admission, uint32_t uid, unsigned reserved,
+                       unsigned reserved_total, uint64_t now_ms, uint32_t *ret_heaviest_uid) BT_MUST_CHECK;
+/* A connection that entered is gone, or got a lease, or gave it back. */
+void bt_admission_leave(struct bt_admission *admission, uint32_t uid, bool is_leased);
+void bt_admission_set_leased(struct bt_admission *admission, uint32_t uid, bool is_leased);
+
+/* Takes one token of a uid that has a connection. False: it asks too often. */
+bool bt_admission_take_token(struct bt_admission *admission, uint32_t uid, uint64_t now_ms) BT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,34 @@
+/* The helper's configuration: numbers and IPv4 addresses from a root-owned file, /etc/berth/helper.conf.
+ *
+ * Read once, before the privilege drop. README.md lists the names. Everything has a default, so the file may
+ * be absent.
+ */
+#ifndef BERTH_HELPER_CONFIG_H
+#define BERTH_HELPER_CONFIG_H
+
+#include "helper/admission.h"
+#include "helper/kernel.h"
+
+#define BT_CONFIG_PATH_DEFAULT "/etc/berth/helper.conf"
+#define BT_CONFIG_ID_UNSET UINT32_MAX
+
+struct bt_config {
+    struct bt_kernel_config kernel;
+    struct bt_admission_limits admission;
+    uint16_t quota;
+    uint32_t user_uid, user_gid; /* whom the engine runs as; never 0; UNSET: look up "_berth" */
+    uint32_t socket_gid;         /* who may connect; UNSET: look up group "berth" */
+};
+
+void bt_config_init(struct bt_config *ret_config);
+
+/* Reads the file over the values that are there. -ENOENT: absent. -EPERM: not a regular file of root that
+ * nobody else can write. -EINVAL: a line is wrong; it has been said which. */
+int bt_config_read(const char *path, struct bt_config *config) BT_MUST_CHECK;
+
+/* Parses text[0..length) over the values that are there. *ret_line: the number of the wrong line on -EINVAL.
+ */
+int bt_config_parse(const char *text, size_t length, struct bt_config *config,
+                    unsigned *ret_line) BT_MUST_CHECK;
+
+#endif

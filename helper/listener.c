@@ -1,0 +1,150 @@
+/* Makes or checks the listening socket.
+ *
+ * Called by main as root, before the privilege drop. It must not work in a directory that anybody else can
+ * change, nor take the socket of an engine that is alive.
+ */
+#include "helper/listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "helper/say.h"
+
+#define BACKLOG 128
+#define LOCK_NAME "helper.lock"
+
+static int open_directory(const char *path, gid_t group, int *ret_fd)
+{
+    struct stat status;
+    bool is_ours = mkdir(path, 0700) == 0;
+    if (!is_ours && errno != EEXIST)
+        return -errno;
+    bt_auto_fd fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (is_ours && (fchown(fd, 0, group) < 0 || fchmod(fd, 0750) < 0))
+        return -errno;
+    if (fstat(fd, &status) < 0)
+        return -errno;
+    if (status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return -EPERM;
+    bool may_enter =
+        (status.st_mode & S_IXOTH) != 0 || (status.st_gid == group && (status.st_mode & S_IXGRP) != 0);
+    if (!may_enter)
+        return -EACCES;
+    *ret_fd = bt_fd_take(&fd);
+    return 0;
+}
+
+/* The kernel drops the lock with the process, however that ends. */
+static int take_lock(int directory_fd, int *ret_lock_fd)
+{
+    bt_auto_fd fd = openat(directory_fd, LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK ? -EALREADY : -errno;
+    *ret_lock_fd = bt_fd_take(&fd);
+    return 0;
+}
+
+/* The directory is the working directory here, so a name is enough and no path is looked up twice. */
+static int bind_socket(const char *name, gid_t group, int *ret_listen_fd)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = strlen(name);
+    if (length == 0 || length >= sizeof(address.sun_path))
+        return -ENAMETOOLONG;
+    memcpy(address.sun_path, name, length);
+    bt_auto_fd fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    if (unlink(name) < 0 && errno != ENOENT) /* a dead engine's: we hold the lock */
+        return -errno;
+    if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
+        return -errno;
+    /* Listening comes last: nobody connects before owner and mode are right. */
+    if (fchownat(AT_FDCWD, name, 0, group, AT_SYMLINK_NOFOLLOW) < 0 || chmod(name, 0660) < 0)
+        return -errno;
+    if (listen(fd, BACKLOG) < 0)
+        return -errno;
+    *ret_listen_fd = bt_fd_take(&fd);
+    return 0;
+}
+
+static int open_in_directory(int directory_fd, const char *name, gid_t group, int *ret_listen_fd,
+                             int *ret_lock_fd)
+{
+    bt_auto_fd lock_fd = -1;
+    if (fchdir(directory_fd) < 0)
+        return -errno;
+    int error = take_lock(directory_fd, &lock_fd);
+    if (error == 0)
+        error = bind_socket(name, group, ret_listen_fd);
+    if (error == 0)
+        *ret_lock_fd = bt_fd_take(&lock_fd);
+    if (chdir("/") < 0 && error == 0)
+        error = -errno;
+    return error;
+}
+
+static const char *advise(int error)
+{
+    switch (error) {
+    case -EALREADY:
+        return "another berth-helper serves this socket; stop it first";
+    case -EPERM:
+        return "its directory must belong to root and be writable by root alone";
+    case -EACCES:
+        return "its directory must be open to the socket's group (0750 root:berth)";
+    case -ENOENT:
+        return "make the directories above it first";
+    default:
+        return NULL;
+    }
+}
+
+int bt_listener_open(const char *socket_path, gid_t group, int *ret_listen_fd, int *ret_lock_fd)
+{
+    char directory[PATH_MAX];
+    bt_auto_fd directory_fd = -1;
+    const char *slash = strrchr(socket_path, '/');
+    size_t length = slash ? (size_t)(slash - socket_path) : 0;
+    int error = 0;
+    if (socket_path[0] != '/' || length == 0 || length >= sizeof(directory))
+        error = -EINVAL;
+    if (error == 0) {
+        memcpy(directory, socket_path, length);
+        directory[length] = '\0';
+        error = open_directory(directory, group, &directory_fd);
+    }
+    if (error == 0)
+        error = open_in_directory(directory_fd, slash + 1, group, ret_listen_fd, ret_lock_fd);
+    if (error < 0)
+        bt_say_error("the socket for clients cannot be made", error, advise(error));
+    return error;
+}
+
+int bt_listener_check_passed(int fd)
+{
+    static const struct {
+        int name, wanted;
+    } options[] = {{SO_DOMAIN, AF_UNIX}, {SO_TYPE, SOCK_SEQPACKET}, {SO_ACCEPTCONN, 1}};
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(options); i++) {
+        int value = 0;
+        socklen_t length = sizeof(value);
+        if (getsockopt(fd, SOL_SOCKET, options[i].name, &value, &length) < 0)
+            return -errno;
+        if (value != options[i].wanted)
+            return -EINVAL;
+    }
+    int flags = fcntl(fd, F_GETFL);
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
+}

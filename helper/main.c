@@ -1,0 +1,230 @@
+/* berth-helper: the only privileged program of berth.
+ *
+ * Started by root (a service manager, an administrator, or root of a user namespace). Goes through its
+ * stages, each of which can only take rights away, and then serves clients until it is killed. It must not
+ * read the environment past stage 1, run another program, or listen before it has been confined as far as
+ * listening allows.
+ */
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "helper/config.h"
+#include "helper/engine.h"
+#include "helper/listener.h"
+#include "helper/privilege.h"
+#include "helper/sanitise.h"
+#include "helper/say.h"
+
+#define EXIT_USAGE 64
+#define USER_NAME "_berth"
+#define GROUP_NAME "berth"
+
+static const char usage[] =
+    "usage: berth-helper listen [--socket PATH] [--config PATH] [--user UID] [--group GID]\n"
+    "  serves " BT_LISTENER_PATH_DEFAULT " (or PATH, or the socket that a service manager passes)\n"
+    "  --config  numeric configuration, default " BT_CONFIG_PATH_DEFAULT "\n"
+    "  --user    run as this uid (and gid) instead of " USER_NAME "\n"
+    "  --group   let members of this gid connect instead of " GROUP_NAME "\n";
+
+struct options {
+    const char *socket_path, *config_path;
+    uint32_t user_uid, socket_gid; /* BT_CONFIG_ID_UNSET: from the configuration */
+};
+
+/* Constant size, never freed: the engine allocates nothing. */
+static struct bt_engine engine;
+
+static int refuse_usage(void)
+{
+    (void)!write(STDERR_FILENO, usage, sizeof(usage) - 1);
+    return EXIT_USAGE;
+}
+
+static int parse_id(const char *text, uint32_t *ret_id)
+{
+    uint64_t number;
+    int error = bt_number_parse(text, strnlen(text, 16), 1, UINT32_MAX - 1, &number);
+    if (error == 0)
+        *ret_id = (uint32_t)number;
+    return error;
+}
+
+static int parse_options(int count, char **arguments, struct options *ret_options)
+{
+    struct options options = {BT_LISTENER_PATH_DEFAULT, NULL, BT_CONFIG_ID_UNSET, BT_CONFIG_ID_UNSET};
+    for (int i = 0; i < count; i += 2) {
+        const char *name = arguments[i], *value = arguments[i + 1];
+        int error = 0;
+        if (i + 1 == count)
+            return -EINVAL;
+        if (strcmp(name, "--socket") == 0)
+            options.socket_path = value;
+        else if (strcmp(name, "--config") == 0)
+            options.config_path = value;
+        else if (strcmp(name, "--user") == 0)
+            error = parse_id(value, &options.user_uid);
+        else if (strcmp(name, "--group") == 0)
+            error = parse_id(value, &options.socket_gid);
+        else
+            error = -EINVAL;
+        if (error < 0)
+            return error;
+    }
+    *ret_options = options;
+    return 0;
+}
+
+static uint64_t boottime_ms(void)
+{
+    struct timespec now;
+    if (clock_gettime(CLOCK_BOOTTIME, &now) < 0)
+        return 1;
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* The last use of the name service; after this there are only numbers. */
+static int resolve_accounts(struct bt_config *config)
+{
+    if (config->user_uid == BT_CONFIG_ID_UNSET) {
+        const struct passwd *account = getpwnam(USER_NAME);
+        if (!account) {
+            bt_say("there is no user " USER_NAME "; make one, or set user_uid in the configuration");
+            return -ENOENT;
+        }
+        config->user_uid = account->pw_uid;
+        if (config->user_gid == BT_CONFIG_ID_UNSET)
+            config->user_gid = account->pw_gid;
+    }
+    if (config->user_gid == BT_CONFIG_ID_UNSET)
+        config->user_gid = config->user_uid;
+    if (config->socket_gid == BT_CONFIG_ID_UNSET) {
+        const struct group *group = getgrnam(GROUP_NAME);
+        if (!group) {
+            bt_say("there is no group " GROUP_NAME "; make one, or set socket_group in the configuration");
+            return -ENOENT;
+        }
+        config->socket_gid = group->gr_gid;
+    }
+    return 0;
+}
+
+static int read_config(const struct options *options, struct bt_config *config)
+{
+    const char *path = options->config_path ? options->config_path : BT_CONFIG_PATH_DEFAULT;
+    bt_config_init(config);
+    int error = bt_config_read(path, config);
+    if (error == -ENOENT && !options->config_path)
+        error = 0;
+    if (error < 0) {
+        bt_say_error("the configuration cannot be used", error,
+                     error == -EPERM ? "it must be a regular file of root that only root can write" : NULL);
+        return error;
+    }
+    if (options->user_uid != BT_CONFIG_ID_UNSET)
+        config->user_uid = config->user_gid = options->user_uid;
+    if (options->socket_gid != BT_CONFIG_ID_UNSET)
+        config->socket_gid = options->socket_gid;
+    return resolve_accounts(config);
+}
+
+/* Stage 2: everything that needs root is opened here. */
+static int open_all(const struct options *options, const struct bt_config *config, int *listen_fd,
+                    int *ret_lock_fd, struct bt_kernel **ret_kernel)
+{
+    int error;
+    if (*listen_fd >= 0) {
+        error = bt_listener_check_passed(*listen_fd);
+        if (error < 0)
+            bt_say_error("the passed socket is not a listening SOCK_SEQPACKET", error, "see the socket unit");
+    } else {
+        error = bt_listener_open(options->socket_path, config->socket_gid, listen_fd, ret_lock_fd);
+    }
+    if (error < 0)
+        return error;
+    error = bt_kernel_open(&config->kernel, ret_kernel);
+    if (error < 0)
+        bt_say_error("the kernel's netlink sockets cannot be opened", error,
+                     "nf_tables and nf_conntrack_netlink must be available");
+    return error;
+}
+
+/* Stages 3 to 5. */
+static int give_up_rights(const struct bt_config *config)
+{
+    bool is_confined = false;
+    int error = bt_privilege_drop(config->user_uid, config->user_gid);
+    if (error < 0) {
+        bt_say_error("giving up root failed", error, "nothing was started");
+        return error;
+    }
+    error = bt_privilege_confine_files(&is_confined);
+    if (error < 0) {
+        bt_say_error("/dev/net/tun cannot be used", error, "load the module tun");
+        return error;
+    }
+    if (!is_confined)
+        bt_say("this kernel has no Landlock; going on without it");
+    error = bt_privilege_confine_calls();
+    if (error < 0)
+        bt_say_error("the system call filter cannot be set", error, NULL);
+    return error;
+}
+
+static int serve(const struct bt_config *config, struct bt_kernel *kernel, int listen_fd)
+{
+    struct bt_engine_options options = {
+        .pool = config->kernel.pool,
+        .quota = config->quota < config->kernel.pool.slots ? config->quota : config->kernel.pool.slots,
+        .admission = config->admission,
+        .now_ms = boottime_ms,
+    };
+    int error = bt_engine_start(&engine, &options, kernel, listen_fd);
+    if (error == 0)
+        bt_say("ready");
+    while (error == 0)
+        error = bt_engine_step(&engine, -1);
+    bt_say_error("the engine stops", error, "the rules in the kernel stay as they are");
+    return error;
+}
+
+static int run_listen(const struct options *options)
+{
+    struct bt_config config;
+    struct bt_kernel *kernel = NULL;
+    int listen_fd = -1, lock_fd = -1;
+
+    if (geteuid() != 0) {
+        bt_say("must be started by root; it gives root up itself");
+        return 1;
+    }
+    int error = bt_sanitise_find_passed_socket(&listen_fd);
+    if (error < 0) {
+        bt_say_error("LISTEN_FDS and LISTEN_PID do not name one socket", error, "see the socket unit");
+        return 1;
+    }
+    error = bt_sanitise(listen_fd);
+    if (error < 0) {
+        bt_say_error("the inherited state cannot be made safe", error, NULL);
+        return 1;
+    }
+    if (read_config(options, &config) < 0 || open_all(options, &config, &listen_fd, &lock_fd, &kernel) < 0 ||
+        give_up_rights(&config) < 0)
+        return 1;
+    return serve(&config, kernel, listen_fd) < 0 ? 1 : 0; /* exit closes the rest */
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    if (argc < 1)
+        return 127; /* an empty argument vector: everything below would read past it */
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0))
+        return write(STDOUT_FILENO, usage, sizeof(usage) - 1) < 0 ? 1 : 0;
+    if (argc < 2 || strcmp(argv[1], "listen") != 0 || parse_options(argc - 2, argv + 2, &options) < 0)
+        return refuse_usage();
+    return run_listen(&options);
+}

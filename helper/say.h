@@ -1,0 +1,29 @@
+/* The helper's words on standard error, built by hand in fixed buffers and written by write(2).
+ *
+ * Used by all stages of the helper. No stdio, no locale, no memory of its own. Callers pass only their own
+ * constant texts and numbers, never bytes of a client.
+ */
+#ifndef BERTH_HELPER_SAY_H
+#define BERTH_HELPER_SAY_H
+
+#include "ipc/base/base.h"
+
+#define BT_TEXT_SIZE 512
+
+struct bt_text {
+    char bytes[BT_TEXT_SIZE];
+    size_t length;
+};
+
+/* Append; what does not fit is cut off. */
+void bt_text_add(struct bt_text *text, const char *addition);
+void bt_text_add_number(struct bt_text *text, uint64_t number);
+/* Writes "berth-helper: TEXT\n" to standard error, or nothing when that would block. */
+void bt_say_text(const struct bt_text *text);
+
+void bt_say(const char *message);
+void bt_say_number(const char *before, uint64_t number, const char *after);
+/* WHAT: reason of the (negative) errno; HINT, where HINT (what to do about it) may be NULL. */
+void bt_say_error(const char *what, int error, const char *hint);
+
+#endif

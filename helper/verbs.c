@@ -1,0 +1,341 @@
+/* The verbs: a table {verb, permitted states, handler}, and the handlers.
+ *
+ * Called by the engine with a request that is well-formed and in sequence. Authority is the connection's uid
+ * and the slot it holds, never a field of the request; (slot, generation) of an ADOPT is a claim that is
+ * checked against the uid's own reservations. A handler must leave either both a lease and its rules, or
+ * neither.
+ */
+#include "helper/verbs.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "helper/say.h"
+
+#define IN_NEW (1U << BT_CONNECTION_NEW)
+#define IN_READY (1U << BT_CONNECTION_READY)
+#define IN_LEASED (1U << BT_CONNECTION_LEASED)
+
+#define LEASE_ATTEMPTS                                                                                       \
+    4U /* slots tried when the kernel finds a device of somebody else in a slot's place                      \
+        */
+
+typedef enum bt_status (*verb_handler)(struct bt_engine *engine, struct bt_connection *connection,
+                                       const struct bt_request *request, struct bt_reply *reply,
+                                       int *ret_passed_fd);
+
+static enum bt_status answer_hello(struct bt_engine *engine, struct bt_connection *connection,
+                                   const struct bt_request *request, struct bt_reply *reply,
+                                   int *ret_passed_fd)
+{
+    (void)ret_passed_fd;
+    uint16_t highest = request->body.hello.version_max;
+    if (highest > BT_PROTOCOL_VERSION_MAX)
+        highest = BT_PROTOCOL_VERSION_MAX;
+    reply->body.hello.version_min = BT_PROTOCOL_VERSION_MIN;
+    reply->body.hello.version_max = BT_PROTOCOL_VERSION_MAX;
+    if (highest < BT_PROTOCOL_VERSION_MIN || highest < request->body.hello.version_min)
+        return BT_STATUS_VERSION;
+    connection->version = highest;
+    connection->state = BT_CONNECTION_READY;
+    reply->version = highest;
+    reply->body.hello.slots = engine->options.pool.slots;
+    reply->body.hello.quota = engine->options.quota;
+    reply->body.hello.tap_base = engine->options.pool.tap_base;
+    reply->body.hello.bridge_base = engine->options.pool.bridge_base;
+    return BT_STATUS_OK;
+}
+
+static enum bt_status answer_status(struct bt_engine *engine, struct bt_connection *connection,
+                                    const struct bt_request *request, struct bt_reply *reply,
+                                    int *ret_passed_fd)
+{
+    (void)request;
+    (void)ret_passed_fd;
+    const struct bt_ledger *ledger = &engine->ledger;
+    struct bt_reply_status *status = &reply->body.status;
+    size_t dead = bt_kernel_dead_count(engine->kernel);
+    size_t held = (size_t)ledger->live + ledger->reserved;
+    size_t rest = held < ledger->slots ? ledger->slots - held : 0;
+    status->live = ledger->live;
+    status->reserved = ledger->reserved;
+    status->dead = (uint16_t)(dead < rest ? dead : rest);
+    status->free = (uint16_t)(rest - status->dead);
+    status->is_healthy = engine->is_healthy;
+    for (uint16_t slot = 0; slot < ledger->slots; slot++)
+        if (ledger->states[slot] != BT_HOLD_FREE && ledger->leases[slot].uid == connection->uid)
+            status->own[slot / 8] |= (uint8_t)(1U << (slot % 8));
+    return BT_STATUS_OK;
+}
+
+static bool is_slot_leasable(struct bt_engine *engine, uint16_t slot)
+{
+    return bt_ledger_find(&engine->ledger, slot, BT_HOLD_FREE) &&
+           bt_kernel_is_slot_clean(engine->kernel, slot);
+}
+
+/* From the cursor on, so that a slot just given back rests as long as the pool allows. */
+static bool find_leasable(struct bt_engine *engine, uint16_t *ret_slot)
+{
+    struct bt_ledger *ledger = &engine->ledger;
+    for (uint16_t i = 0; i < ledger->slots; i++) {
+        uint16_t slot = (uint16_t)((ledger->cursor + i) % ledger->slots);
+        if (is_slot_leasable(engine, slot)) {
+            ledger->cursor = (uint16_t)((slot + 1) % ledger->slots);
+            *ret_slot = slot;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The hinted slot if it can be had, else any. Waiting for devices to be deleted is worth it only when it
+ * decides. */
+static bool choose_slot(struct bt_engine *engine, const struct bt_request *request, bool may_use_hint,
+                        uint16_t *ret_slot)
+{
+    if (request->body.lease.has_slot && may_use_hint) {
+        uint16_t hint = request->body.lease.slot;
+        if (bt_ledger_find(&engine->ledger, hint, BT_HOLD_FREE) &&
+            !bt_kernel_is_slot_clean(engine->kernel, hint))
+            bt_kernel_collect(engine->kernel);
+        if (is_slot_leasable(engine, hint)) {
+            *ret_slot = hint;
+            return true;
+        }
+    }
+    if (find_leasable(engine, ret_slot))
+        return true;
+    if (bt_kernel_dead_count(engine->kernel) == 0)
+        return false;
+    bt_kernel_collect(engine->kernel);
+    return find_leasable(engine, ret_slot);
+}
+
+static void describe_lease(const struct bt_engine *engine, const struct bt_lease *lease, bool has_fd,
+                           struct bt_reply_lease *ret_lease)
+{
+    const struct bt_pool *pool = &engine->options.pool;
+    ret_lease->slot = lease->slot;
+    ret_lease->kind = (enum bt_kind)lease->kind;
+    ret_lease->role = (enum bt_role)lease->role;
+    ret_lease->generation = lease->generation;
+    ret_lease->environment = lease->environment;
+    ret_lease->prefix_length = 31;
+    ret_lease->has_fd = has_fd;
+    ret_lease->is_sealed = lease->is_sealed;
+    /* The slot is inside the pool, so these cannot fail; were it otherwise, the reply would not encode. */
+    if (bt_pool_tap_addresses(pool, lease->slot, &ret_lease->host_address, &ret_lease->guest_address) < 0 ||
+        bt_pool_tap_macs(pool, lease->slot, ret_lease->host_mac, ret_lease->guest_mac) < 0 ||
+        bt_pool_tap_name(pool, lease->slot, ret_lease->interface_name) < 0)
+        ret_lease->generation = 0;
+}
+
+/* -EBUSY and -EEXIST mean that this slot's place is taken in the kernel by something that is not ours:
+ * another slot may do. Any other error would be the same there. */
+static enum bt_status make_lease(struct bt_engine *engine, const struct bt_request *request,
+                                 struct bt_lease *lease, int *ret_tap_fd)
+{
+    int error = 0;
+    for (unsigned attempt = 0; attempt < LEASE_ATTEMPTS; attempt++) {
+        if (!choose_slot(engine, request, attempt == 0, &lease->slot))
+            return attempt == 0 ? BT_STATUS_FULL : BT_STATUS_KERNEL;
+        if (bt_ledger_next_generation(&engine->ledger, &lease->generation) < 0) {
+            bt_say("all generations of this boot are used up; no new leases until the next boot");
+            return BT_STATUS_FULL;
+        }
+        error = bt_kernel_lease(engine->kernel, bt_ledger_live(&engine->ledger), lease, ret_tap_fd);
+        if (error == 0)
+            return BT_STATUS_OK;
+        if (error != -EBUSY && error != -EEXIST)
+            break;
+    }
+    bt_say_error("the kernel refused a lease", error, NULL);
+    return BT_STATUS_KERNEL;
+}
+
+static enum bt_status check_role(const struct bt_engine *engine, uint32_t uid, uint8_t environment,
+                                 enum bt_role role)
+{
+    bool is_single = role == BT_ROLE_GATEWAY || role == BT_ROLE_ORCHESTRATOR;
+    return is_single && bt_ledger_has_role(&engine->ledger, uid, environment, role) ? BT_STATUS_EXISTS
+                                                                                    : BT_STATUS_OK;
+}
+
+static enum bt_status lease_new(struct bt_engine *engine, struct bt_connection *connection,
+                                const struct bt_request *request, struct bt_reply *reply, int *ret_passed_fd)
+{
+    struct bt_lease lease = {
+        .uid = connection->uid,
+        .kind = (uint8_t)request->body.lease.kind,
+        .role = (uint8_t)request->body.lease.role,
+        .environment = request->body.lease.environment,
+    };
+    int tap_fd = -1;
+    if (request->body.lease.kind != BT_KIND_TAP_FD)
+        return BT_STATUS_UNSUPPORTED;
+    enum bt_status status = check_role(engine, lease.uid, lease.environment, request->body.lease.role);
+    if (status != BT_STATUS_OK)
+        return status;
+    if (bt_ledger_count(&engine->ledger, lease.uid, BT_HOLD_LIVE) +
+            bt_ledger_count(&engine->ledger, lease.uid, BT_HOLD_RESERVED) >=
+        engine->options.quota)
+        return BT_STATUS_QUOTA;
+    status = make_lease(engine, request, &lease, &tap_fd);
+    if (status != BT_STATUS_OK)
+        return status;
+    if (bt_ledger_put(&engine->ledger, &lease, BT_HOLD_LIVE) < 0) {
+        bt_fd_close(&tap_fd);
+        bt_engine_release_slot(engine, &lease);
+        return BT_STATUS_KERNEL;
+    }
+    bt_engine_bind_lease(engine, connection, lease.slot);
+    describe_lease(engine, &lease, true, &reply->body.lease);
+    *ret_passed_fd = tap_fd;
+    return BT_STATUS_OK;
+}
+
+static enum bt_status lease_adopt(struct bt_engine *engine, struct bt_connection *connection,
+                                  const struct bt_request *request, struct bt_reply *reply)
+{
+    const struct bt_lease *reserved =
+        bt_ledger_find(&engine->ledger, request->body.lease.slot, BT_HOLD_RESERVED);
+    /* One answer for a slot that is absent, foreign or of another generation: nobody learns about others'
+     * slots. */
+    if (!reserved || reserved->uid != connection->uid ||
+        reserved->generation != request->body.lease.generation)
+        return BT_STATUS_NOT_FOUND;
+    struct bt_lease lease = *reserved;
+    enum bt_status status = check_role(engine, lease.uid, lease.environment, (enum bt_role)lease.role);
+    if (status != BT_STATUS_OK)
+        return status;
+    int error = bt_kernel_adopt(engine->kernel, bt_ledger_live(&engine->ledger), &lease);
+    if (error == -ENODEV || error == -EPERM) {
+        bt_say_number("slot ", lease.slot, " is not what was leased; it is not given back to its owner");
+        bt_ledger_remove(&engine->ledger, lease.slot);
+        bt_engine_release_slot(engine, &lease);
+        return BT_STATUS_NOT_FOUND;
+    }
+    if (error < 0) {
+        bt_say_error("the kernel refused an adoption", error, NULL);
+        return BT_STATUS_KERNEL;
+    }
+    if (bt_ledger_put(&engine->ledger, &lease, BT_HOLD_LIVE) < 0)
+        return BT_STATUS_KERNEL;
+    bt_engine_bind_lease(engine, connection, lease.slot);
+    describe_lease(engine, &lease, false, &reply->body.lease);
+    return BT_STATUS_OK;
+}
+
+static enum bt_status answer_lease(struct bt_engine *engine, struct bt_connection *connection,
+                                   const struct bt_request *request, struct bt_reply *reply,
+                                   int *ret_passed_fd)
+{
+    if (!engine->is_healthy)
+        return BT_STATUS_UNHEALTHY;
+    if (request->body.lease.is_adopt)
+        return lease_adopt(engine, connection, request, reply);
+    return lease_new(engine, connection, request, reply, ret_passed_fd);
+}
+
+/* Cannot be undone, and must not be lost: what the kernel refuses now, the repair enforces. */
+static enum bt_status answer_seal(struct bt_engine *engine, struct bt_connection *connection,
+                                  const struct bt_request *request, struct bt_reply *reply,
+                                  int *ret_passed_fd)
+{
+    (void)request;
+    (void)reply;
+    (void)ret_passed_fd;
+    struct bt_lease *lease = bt_ledger_find(&engine->ledger, connection->slot, BT_HOLD_LIVE);
+    if (!lease)
+        return BT_STATUS_STATE;
+    if (lease->is_sealed)
+        return engine->is_healthy ? BT_STATUS_OK : BT_STATUS_UNHEALTHY;
+    struct bt_lease sealed = *lease;
+    sealed.is_sealed = true;
+    int error = bt_kernel_seal(engine->kernel, bt_ledger_live(&engine->ledger), &sealed);
+    lease->is_sealed = true;
+    if (error == 0)
+        return BT_STATUS_OK;
+    bt_say_error("the kernel refused to seal a slot", error, "all interfaces go down until it is done");
+    bt_engine_repair(engine);
+    return engine->is_healthy ? BT_STATUS_OK : BT_STATUS_KERNEL;
+}
+
+static enum bt_status answer_counters(struct bt_engine *engine, struct bt_connection *connection,
+                                      const struct bt_request *request, struct bt_reply *reply,
+                                      int *ret_passed_fd)
+{
+    (void)request;
+    (void)ret_passed_fd;
+    struct bt_lease_counters counters;
+    const struct bt_lease *lease = bt_ledger_find(&engine->ledger, connection->slot, BT_HOLD_LIVE);
+    if (!lease)
+        return BT_STATUS_STATE;
+    int error = bt_kernel_counters(engine->kernel, lease, &counters);
+    if (error < 0) {
+        bt_say_error("the kernel did not give counters", error, NULL);
+        return BT_STATUS_KERNEL;
+    }
+    reply->body.counters.accepted_packets = counters.accepted_packets;
+    reply->body.counters.accepted_bytes = counters.accepted_bytes;
+    reply->body.counters.dropped_packets = counters.dropped_packets;
+    reply->body.counters.dropped_bytes = counters.dropped_bytes;
+    return BT_STATUS_OK;
+}
+
+static enum bt_status answer_release(struct bt_engine *engine, struct bt_connection *connection,
+                                     const struct bt_request *request, struct bt_reply *reply,
+                                     int *ret_passed_fd)
+{
+    (void)request;
+    (void)reply;
+    (void)ret_passed_fd;
+    bt_engine_end_lease(engine, connection);
+    return BT_STATUS_OK;
+}
+
+static enum bt_status answer_reconcile(struct bt_engine *engine, struct bt_connection *connection,
+                                       const struct bt_request *request, struct bt_reply *reply,
+                                       int *ret_passed_fd)
+{
+    (void)request;
+    (void)reply;
+    (void)ret_passed_fd;
+    if (connection->uid != 0)
+        return BT_STATUS_NOT_PERMITTED;
+    bt_engine_reconcile(engine);
+    return engine->is_healthy ? BT_STATUS_OK : BT_STATUS_UNHEALTHY;
+}
+
+static const struct verb_entry {
+    unsigned permitted_states;
+    bool is_charged;
+    verb_handler handler;
+} verb_table[BT_VERB_MAX] = {
+    [BT_VERB_HELLO] = {IN_NEW, false, answer_hello}, /* paid for by connecting */
+    [BT_VERB_STATUS] = {IN_READY | IN_LEASED, true, answer_status},
+    [BT_VERB_LEASE] = {IN_READY, true, answer_lease},
+    [BT_VERB_SEAL] = {IN_LEASED, false, answer_seal},
+    [BT_VERB_COUNTERS] = {IN_LEASED, true, answer_counters},
+    [BT_VERB_RELEASE] = {IN_LEASED, true, answer_release},
+    [BT_VERB_RECONCILE] = {IN_READY | IN_LEASED, true, answer_reconcile},
+};
+
+bool bt_verbs_is_charged(enum bt_verb verb)
+{
+    return verb_table[verb].is_charged;
+}
+
+bool bt_verbs_answer(struct bt_engine *engine, struct bt_connection *connection,
+                     const struct bt_request *request, struct bt_reply *reply, int *ret_passed_fd)
+{
+    const struct verb_entry *entry = &verb_table[request->verb];
+    bool was_new = connection->state == BT_CONNECTION_NEW;
+    *ret_passed_fd = -1;
+    if ((entry->permitted_states & (1U << connection->state)) == 0)
+        reply->status = BT_STATUS_STATE;
+    else
+        reply->status = entry->handler(engine, connection, request, reply, ret_passed_fd);
+    return was_new && reply->status != BT_STATUS_OK;
+}
