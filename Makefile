@@ -113,6 +113,14 @@ $(BUILD)/san/berth-orchestrator: $(call sanitized,policy/orchestrator/main.c) $(
 	$(CC) -fsanitize=address,undefined -o $@ $^ $(ORCHESTRATOR_STATIC_LIBS)
 SANITIZED_PROGRAMS := $(addprefix $(BUILD)/san/,berth-helper berth-gateway berth-orchestrator)
 
+# Programs that test scripts start: the namespace of the test world, a client of the helper.
+TEST_TOOLS := $(patsubst tests/lib/tools/%.c,$(BUILD)/tests/tools/%,$(wildcard tests/lib/tools/*.c))
+tests: $(TEST_TOOLS)
+$(BUILD)/tests/tools/%: $(BUILD)/obj/tests/lib/tools/%.o $(call objects,$(IPC_CLIENT) $(IPC))
+	@mkdir -p $(@D)
+	$(CC) $(LINK_HARDENING) -o $@ $^
+.SECONDARY:
+
 # ---- benchmarks and fuzzers --------------------------------------------------------------------------------
 BENCH_PROGRAMS := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/bench_*.c))
 $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(call objects,$(IPC_CLIENT) $(IPC) $(LIB) $(IMAGES) $(VM) $(POLICY_CLIENT) $(RULES))
