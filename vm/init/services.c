@@ -19,7 +19,7 @@
 
 #include "vm/init/init.h"
 
-#define CONTROL_PORT "/dev/ttyS1"
+#define CONTROL_PORT "/dev/console"
 #define BACKOFF_FIRST_MS 100U
 #define BACKOFF_LAST_MS 10000U
 #define STABLE_MS 30000U
