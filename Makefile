@@ -142,8 +142,8 @@ check: packages
 	@$(MAKE) --no-print-directory all tests $(SANITIZED_PROGRAMS)
 	@tests/run
 demo: packages
-	@$(MAKE) --no-print-directory all
-	@tests/lib/demo
+	@$(MAKE) --no-print-directory all $(BUILD)/tests/tools/namespace
+	@demo/run
 fuzz: packages
 	@$(MAKE) --no-print-directory $(FUZZERS)
 	@tests/fuzz/run

@@ -1,0 +1,141 @@
+# The test world, for bash scripts that source it: everything real but the internet, and nothing outside is touched.
+#
+#   world_enter "$@"     first thing in a script: builds images if they are missing, then runs the script again as root of
+#                        new namespaces (build/tests/tools/namespace); returns only inside
+#   world_start          inside: network, a small internet, the helper, two users (1000, 1001) with homes and config
+#   as USER COMMAND...   runs a command as the user 1000 or 1001 with a clean environment; berth is in PATH
+#   helper_start, helper_kill
+#
+# Addresses: the world's own "host" is 198.51.100.2; the internet answers on 203.0.113.10 (web), 203.0.113.53 (DNS) and
+# 203.0.113.99 (a public address that no route allows). Variables: WORLD (folder for the script's own files).
+# shellcheck shell=bash
+
+WORLD_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+WORLD=/tmp/world
+WORLD_BERTH_ID=900
+
+world_images() {
+    echo "${XDG_DATA_HOME:-$HOME/.local/share}/berth/images"
+}
+
+# Outside: the images that the world's users will find in their cache. Needs the network; everything later does not.
+world_prepare() {
+    local recipe
+    for recipe in kernel infra "$@"; do
+        "$WORLD_SOURCE/build/berth" image build --missing "$recipe" >&2 || return
+    done
+}
+
+world_enter() {
+    [ "${BERTH_WORLD:-}" = inside ] && return
+    local script
+    script=$(realpath --relative-to="$WORLD_SOURCE" "$0")
+    world_prepare shell || exit
+    exec env BERTH_WORLD=inside HOME=/root "$WORLD_SOURCE/build/tests/tools/namespace" --bind "$WORLD_SOURCE" source \
+        --bind "$(world_images)" images bash "/opt/source/$script" "$@"
+}
+
+as() {
+    local user=$1
+    shift
+    setpriv --reuid "$user" --regid "$user" --groups "$user,$WORLD_BERTH_ID" --bounding-set=-all --inh-caps=-all \
+        env -i HOME="/home/$user" USER="user$user" PATH="/opt/source/build:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" \
+        LANG=C.UTF-8 TERM="${TERM:-dumb}" XDG_RUNTIME_DIR="/run/user/$user" NO_COLOR=1 "$@"
+}
+
+world_network() {
+    ip link set lo up
+    mkdir -p /run/netns
+    ip netns add internet
+    ip link add uplink type veth peer name uplink netns internet
+    ip addr add 198.51.100.2/24 dev uplink
+    ip link set uplink up
+    ip -n internet link set lo up
+    ip -n internet addr add 198.51.100.1/24 dev uplink
+    ip -n internet link set uplink up
+    local address
+    for address in 203.0.113.10 203.0.113.53 203.0.113.99; do
+        ip -n internet addr add "$address/32" dev lo
+    done
+    ip route add default via 198.51.100.1
+    # No resolver of the real host may be asked by anything in here.
+    echo "nameserver 203.0.113.53" >"$WORLD/resolv.conf"
+    mount --bind "$WORLD/resolv.conf" /etc/resolv.conf
+}
+
+world_user() {
+    local user=$1 home=/home/$1
+    mkdir -p "$home/.config/berth/"{bottles,agents} "$home/.local/share/berth/images" "/run/user/$user"
+    cat >"$home/.config/berth/config.yaml" <<END
+gateway:
+  resolvers: [203.0.113.53]
+  trust: [$WORLD/internet/ca.pem]
+helper:
+  socket: /run/berth/helper.sock
+probe:
+  public_address: 203.0.113.99
+END
+    cat >"$home/.config/berth/bottles/dev.yaml" <<END
+egress:
+  routes:
+    - host: allowed.example
+    - host: git.allowed.example
+resources: {memory: 512M, cpus: 1, disk: 4G}
+END
+    printf -- '---\nharness: shell\nbottle: dev\n---\n' >"$home/.config/berth/agents/dev.md"
+    chown -R "$user:$user" "$home" "/run/user/$user"
+    chmod 700 "$home" "/run/user/$user"
+    mount --bind /opt/images "$home/.local/share/berth/images"
+}
+
+world_internet() {
+    mkdir -p "$WORLD/internet/www"
+    ip netns exec internet "$WORLD_SOURCE/tests/lib/test_internet" --address 203.0.113.10 --dns 203.0.113.53 \
+        --folder "$WORLD/internet/www" --ca-out "$WORLD/internet/ca.pem" >"$WORLD/internet/log" 2>&1 &
+    WORLD_INTERNET_PID=$!
+    local try
+    for try in $(seq 100); do
+        [ -s "$WORLD/internet/ca.pem" ] && grep -q ready "$WORLD/internet/log" && return
+        sleep 0.1
+    done
+    echo "the test internet did not start ($try tries):" >&2
+    cat "$WORLD/internet/log" >&2
+    return 1
+}
+
+helper_start() {
+    mkdir -p /run/berth /etc/berth 2>/dev/null
+    "${WORLD_HELPER:-/opt/source/build/berth-helper}" listen --config "$WORLD/helper.conf" \
+        >>"$WORLD/helper.log" 2>&1 &
+    WORLD_HELPER_PID=$!
+    local try
+    for try in $(seq 100); do
+        [ -S /run/berth/helper.sock ] && as 1000 true && return
+        kill -0 "$WORLD_HELPER_PID" 2>/dev/null || break
+        sleep 0.05
+    done
+    echo "the helper did not start ($try tries):" >&2
+    cat "$WORLD/helper.log" >&2
+    return 1
+}
+
+helper_kill() {
+    kill -KILL "$WORLD_HELPER_PID"
+    wait "$WORLD_HELPER_PID" 2>/dev/null
+    return 0
+}
+
+world_start() {
+    mkdir -p "$WORLD"
+    chmod 755 "$WORLD"
+    world_network
+    world_internet
+    world_user 1000
+    world_user 1001
+    cat >"$WORLD/helper.conf" <<END
+user_uid: $WORLD_BERTH_ID
+user_gid: $WORLD_BERTH_ID
+socket_group: $WORLD_BERTH_ID
+END
+    helper_start
+}
