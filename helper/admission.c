@@ -5,9 +5,10 @@
  */
 #include "helper/admission.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
+
+#include "helper/say.h"
 
 #define OVERFLOW_UID 65534U /* what the kernel shows for a uid that has no mapping, user_namespaces(7) */
 #define MILLI 1000U
@@ -112,13 +113,13 @@ int bt_admission_enter(struct bt_admission *admission, uint32_t uid, unsigned re
 void bt_admission_leave(struct bt_admission *admission, uint32_t uid, bool is_leased)
 {
     struct bt_admission_uid *entry = find(admission, uid);
-    assert(entry);
+    bt_require(entry, "admission: the counts of connections are wrong");
     if (is_leased) {
-        assert(entry->leased > 0);
+        bt_require(entry->leased > 0, "admission: the counts of connections are wrong");
         entry->leased--;
         return;
     }
-    assert(entry->spare > 0 && admission->spare > 0);
+    bt_require(entry->spare > 0 && admission->spare > 0, "admission: the counts of connections are wrong");
     entry->spare--;
     admission->spare--;
 }
@@ -126,7 +127,7 @@ void bt_admission_leave(struct bt_admission *admission, uint32_t uid, bool is_le
 void bt_admission_set_leased(struct bt_admission *admission, uint32_t uid, bool is_leased)
 {
     struct bt_admission_uid *entry = find(admission, uid);
-    assert(entry);
+    bt_require(entry, "admission: the counts of connections are wrong");
     bt_admission_leave(admission, uid, !is_leased);
     if (is_leased) {
         entry->leased++;

@@ -5,7 +5,6 @@
  */
 #include "helper/engine.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -66,9 +65,10 @@ void bt_engine_bind_lease(struct bt_engine *engine, struct bt_connection *connec
 
 void bt_engine_end_lease(struct bt_engine *engine, struct bt_connection *connection)
 {
-    assert(connection->state == BT_CONNECTION_LEASED);
+    bt_require(connection->state == BT_CONNECTION_LEASED,
+               "engine: a connection without its lease, or the reverse");
     const struct bt_lease *found = bt_ledger_find(&engine->ledger, connection->slot, BT_HOLD_LIVE);
-    assert(found);
+    bt_require(found, "engine: a connection without its lease, or the reverse");
     struct bt_lease lease = *found;
     bt_ledger_remove(&engine->ledger, lease.slot);
     bt_engine_release_slot(engine, &lease);
@@ -164,7 +164,7 @@ static void close_oldest_spare(struct bt_engine *engine, uint32_t uid)
         if (is_spare && connection->uid == uid && (!oldest || connection->opened_ms < oldest->opened_ms))
             oldest = connection;
     }
-    assert(oldest);
+    bt_require(oldest, "engine: a connection without its lease, or the reverse");
     close_connection(engine, oldest);
 }
 
@@ -384,7 +384,7 @@ static void handle_event(struct bt_engine *engine, const struct epoll_event *eve
         accept_connections(engine);
         return;
     }
-    assert(index < BT_CONNECTIONS_MAX);
+    bt_require(index < BT_CONNECTIONS_MAX, "engine: a connection without its lease, or the reverse");
     struct bt_connection *connection = &engine->connections[index];
     if (connection->state != BT_CONNECTION_CLOSED && connection->serial == about)
         handle_request(engine, connection);

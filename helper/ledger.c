@@ -4,13 +4,14 @@
  */
 #include "helper/ledger.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
+#include "helper/say.h"
+
 void bt_ledger_init(struct bt_ledger *ledger, uint16_t slots, uint32_t last_generation)
 {
-    assert(slots >= 1 && slots <= BT_POOL_SLOTS_MAX);
+    bt_require(slots >= 1 && slots <= BT_POOL_SLOTS_MAX, "ledger: a slot outside the pool");
     memset(ledger, 0, sizeof(*ledger));
     ledger->slots = slots;
     ledger->last_generation = last_generation;
@@ -39,7 +40,7 @@ int bt_ledger_put(struct bt_ledger *ledger, const struct bt_lease *lease, enum b
 
 void bt_ledger_remove(struct bt_ledger *ledger, uint16_t slot)
 {
-    assert(slot < ledger->slots);
+    bt_require(slot < ledger->slots, "ledger: a slot outside the pool");
     count_state(ledger, ledger->states[slot], -1);
     ledger->states[slot] = BT_HOLD_FREE;
     memset(&ledger->leases[slot], 0, sizeof(ledger->leases[slot]));

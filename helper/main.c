@@ -6,12 +6,11 @@
  * listening allows.
  */
 #include <errno.h>
-#include <grp.h>
-#include <pwd.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "helper/accounts.h"
 #include "helper/config.h"
 #include "helper/engine.h"
 #include "helper/listener.h"
@@ -86,30 +85,47 @@ static uint64_t boottime_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* The last use of the name service; after this there are only numbers. */
+/* After this there are only numbers. */
+static int resolve_user(struct bt_config *config)
+{
+    uint32_t uid, gid;
+    if (config->user_uid != BT_CONFIG_ID_UNSET)
+        return 0;
+    int error = bt_accounts_read("/etc/passwd", USER_NAME, &uid, &gid);
+    if (error < 0) {
+        bt_say_error("user " USER_NAME " in /etc/passwd", error,
+                     "make it, or set user_uid in the configuration");
+        return error;
+    }
+    config->user_uid = uid;
+    if (config->user_gid == BT_CONFIG_ID_UNSET)
+        config->user_gid = gid;
+    return 0;
+}
+
+static int resolve_group(struct bt_config *config)
+{
+    uint32_t gid;
+    if (config->socket_gid != BT_CONFIG_ID_UNSET)
+        return 0;
+    int error = bt_accounts_read("/etc/group", GROUP_NAME, &gid, NULL);
+    if (error < 0) {
+        bt_say_error("group " GROUP_NAME " in /etc/group", error,
+                     "make it, or set socket_group in the configuration");
+        return error;
+    }
+    config->socket_gid = gid;
+    return 0;
+}
+
 static int resolve_accounts(struct bt_config *config)
 {
-    if (config->user_uid == BT_CONFIG_ID_UNSET) {
-        const struct passwd *account = getpwnam(USER_NAME);
-        if (!account) {
-            bt_say("there is no user " USER_NAME "; make one, or set user_uid in the configuration");
-            return -ENOENT;
-        }
-        config->user_uid = account->pw_uid;
-        if (config->user_gid == BT_CONFIG_ID_UNSET)
-            config->user_gid = account->pw_gid;
-    }
+    int error = resolve_user(config);
+    if (error < 0)
+        return error;
     if (config->user_gid == BT_CONFIG_ID_UNSET)
         config->user_gid = config->user_uid;
-    if (config->socket_gid == BT_CONFIG_ID_UNSET) {
-        const struct group *group = getgrnam(GROUP_NAME);
-        if (!group) {
-            bt_say("there is no group " GROUP_NAME "; make one, or set socket_group in the configuration");
-            return -ENOENT;
-        }
-        config->socket_gid = group->gr_gid;
-    }
-    return 0;
+    return resolve_group(config);
 }
 
 static int read_config(const struct options *options, struct bt_config *config)
@@ -191,7 +207,7 @@ static int serve(const struct bt_config *config, struct bt_kernel *kernel, int l
     return error;
 }
 
-static int run_listen(const struct options *options)
+static int run_listen(const struct options *options, char *const *environment)
 {
     struct bt_config config;
     struct bt_kernel *kernel = NULL;
@@ -201,7 +217,7 @@ static int run_listen(const struct options *options)
         bt_say("must be started by root; it gives root up itself");
         return 1;
     }
-    int error = bt_sanitise_find_passed_socket(&listen_fd);
+    int error = bt_sanitise_find_passed_socket(environment, &listen_fd);
     if (error < 0) {
         bt_say_error("LISTEN_FDS and LISTEN_PID do not name one socket", error, "see the socket unit");
         return 1;
@@ -217,7 +233,7 @@ static int run_listen(const struct options *options)
     return serve(&config, kernel, listen_fd) < 0 ? 1 : 0; /* exit closes the rest */
 }
 
-int main(int argc, char **argv)
+int main(int argc, char **argv, char **environment)
 {
     struct options options;
     if (argc < 1)
@@ -226,5 +242,5 @@ int main(int argc, char **argv)
         return write(STDOUT_FILENO, usage, sizeof(usage) - 1) < 0 ? 1 : 0;
     if (argc < 2 || strcmp(argv[1], "listen") != 0 || parse_options(argc - 2, argv + 2, &options) < 0)
         return refuse_usage();
-    return run_listen(&options);
+    return run_listen(&options, environment);
 }

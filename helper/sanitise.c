@@ -20,24 +20,28 @@
 #define FDS_NEEDED (BT_CONNECTIONS_MAX + 64U)
 #define FDS_AT_LEAST 128U
 
-static int parse_variable(const char *name, uint64_t *ret_number)
+static int parse_variable(char *const *environment, const char *name, uint64_t *ret_number)
 {
-    const char *text = getenv(name);
-    if (!text)
-        return -ENOENT;
-    return bt_number_parse(text, strnlen(text, 16), 0, INT32_MAX, ret_number);
+    size_t length = strlen(name);
+    for (; environment && *environment; environment++) {
+        const char *text = *environment;
+        if (strncmp(text, name, length) == 0 && text[length] == '=')
+            return bt_number_parse(text + length + 1, strnlen(text + length + 1, 16), 0, INT32_MAX,
+                                   ret_number);
+    }
+    return -ENOENT;
 }
 
-int bt_sanitise_find_passed_socket(int *ret_fd)
+int bt_sanitise_find_passed_socket(char *const *environment, int *ret_fd)
 {
     uint64_t pid, count;
-    int error = parse_variable("LISTEN_PID", &pid);
+    int error = parse_variable(environment, "LISTEN_PID", &pid);
     if (error == -ENOENT || (error == 0 && pid != (uint64_t)getpid())) {
         *ret_fd = -1; /* nothing, or meant for an ancestor */
         return 0;
     }
     if (error == 0)
-        error = parse_variable("LISTEN_FDS", &count);
+        error = parse_variable(environment, "LISTEN_FDS", &count);
     if (error < 0)
         return -EINVAL;
     if (count > 1)
@@ -75,10 +79,11 @@ static int close_other_fds(int kept_fd)
 
 static int reset_signals(void)
 {
+    const struct sigaction ignore = {.sa_handler = SIG_IGN}, standard = {.sa_handler = SIG_DFL};
     sigset_t none;
     for (int number = 1; number < NSIG; number++)
         if (number != SIGKILL && number != SIGSTOP)
-            (void)signal(number, number == SIGPIPE ? SIG_IGN : SIG_DFL); /* some numbers are libc's own */
+            (void)sigaction(number, number == SIGPIPE ? &ignore : &standard, NULL); /* some are libc's own */
     if (sigemptyset(&none) < 0 || sigprocmask(SIG_SETMASK, &none, NULL) < 0)
         return -errno;
     return 0;

@@ -10,8 +10,8 @@
 int bt_sanitise(int kept_fd) BT_MUST_CHECK;
 
 /* The socket that a service manager hands over, sd_listen_fds(3): *ret_fd is 3, or -1 when there is none.
- * Reads the environment, so it comes before bt_sanitise. -EINVAL: the variables make no sense; -E2BIG: more
+ * environment is main's, so this comes before bt_sanitise. -EINVAL: the variables make no sense; -E2BIG: more
  * than one socket. */
-int bt_sanitise_find_passed_socket(int *ret_fd) BT_MUST_CHECK;
+int bt_sanitise_find_passed_socket(char *const *environment, int *ret_fd) BT_MUST_CHECK;
 
 #endif

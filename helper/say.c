@@ -4,7 +4,9 @@
  */
 #include "helper/say.h"
 
+#include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -63,19 +65,70 @@ void bt_say_number(const char *before, uint64_t number, const char *after)
     bt_say_text(&text);
 }
 
+/* Only what the helper can meet; libc's own texts come with stdio and locales. */
+static const char *describe(int error)
+{
+    static const struct {
+        int error;
+        const char *text;
+    } texts[] = {
+        {EPERM, "not permitted"},
+        {ENOENT, "no such file or object"},
+        {EINTR, "interrupted"},
+        {EIO, "input/output error"},
+        {EBADF, "bad descriptor"},
+        {EAGAIN, "not now"},
+        {ENOMEM, "out of memory"},
+        {EACCES, "access denied"},
+        {EBUSY, "in use"},
+        {EEXIST, "exists already"},
+        {ENODEV, "no such device"},
+        {ENOTDIR, "not a directory"},
+        {EINVAL, "invalid"},
+        {ENFILE, "the system has no descriptor left"},
+        {EMFILE, "too few descriptors are allowed (ulimit -n)"},
+        {EFBIG, "file too large"},
+        {ENOSPC, "no space left"},
+        {EROFS, "read-only file system"},
+        {E2BIG, "too many"},
+        {ENAMETOOLONG, "name too long"},
+        {ENOSYS, "not in this kernel"},
+        {ELOOP, "a symbolic link is not followed"},
+        {EPROTONOSUPPORT, "protocol not in this kernel"},
+        {EOPNOTSUPP, "not supported by this kernel"},
+        {EADDRINUSE, "address in use"},
+        {ENOBUFS, "no buffer space"},
+        {EALREADY, "running already"},
+        {EUCLEAN, "the rules read back are not those written"},
+    };
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(texts); i++)
+        if (texts[i].error == error)
+            return texts[i].text;
+    return NULL;
+}
+
 void bt_say_error(const char *what, int error, const char *hint)
 {
     struct bt_text text = {.length = 0};
-    const char *reason = strerrordesc_np(error < 0 ? -error : error);
+    int positive = error < 0 ? -error : error;
+    const char *reason = describe(positive);
     bt_text_add(&text, what);
     bt_text_add(&text, ": ");
-    if (reason)
-        bt_text_add(&text, reason);
-    else
-        bt_text_add_number(&text, (uint64_t)(error < 0 ? -error : error));
+    bt_text_add(&text, reason ? reason : "error");
+    bt_text_add(&text, " (");
+    bt_text_add_number(&text, (uint64_t)positive);
+    bt_text_add(&text, ")");
     if (hint) {
         bt_text_add(&text, "; ");
         bt_text_add(&text, hint);
     }
     bt_say_text(&text);
+}
+
+void bt_require(bool condition, const char *what)
+{
+    if (condition)
+        return;
+    bt_say(what);
+    abort();
 }

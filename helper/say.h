@@ -26,4 +26,8 @@ void bt_say_number(const char *before, uint64_t number, const char *after);
 /* WHAT: reason of the (negative) errno; HINT, where HINT (what to do about it) may be NULL. */
 void bt_say_error(const char *what, int error, const char *hint);
 
+/* For what cannot be unless this program is wrong: says so and aborts. The rules in the kernel stay as they
+ * are. */
+void bt_require(bool condition, const char *what);
+
 #endif
