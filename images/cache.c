@@ -80,10 +80,21 @@ static int open_lock(const struct bt_paths *paths, const char *recipe)
     return lock_fd < 0 ? -errno : lock_fd;
 }
 
+/* Images hold no secrets and may be read by whoever reaches them (a demo builds them under another id); what
+ * lies above belongs to the user. */
+static int make_images_folder(const struct bt_paths *paths, struct bt_error *error)
+{
+    const char *slash = strrchr(paths->images, '/');
+    bt_auto_free char *above =
+        slash == NULL ? NULL : bt_string_copy_length(paths->images, (size_t)(slash - paths->images));
+    int result = above == NULL || above[0] == '\0' ? 0 : bt_folder_make(above, 0700, error);
+    return result < 0 ? result : bt_folder_make(paths->images, 0755, error);
+}
+
 int bt_cache_lock(const struct bt_paths *paths, const char *recipe, const struct bt_progress *progress,
                   int *ret_lock_fd, struct bt_error *error)
 {
-    int result = bt_folder_make(paths->images, 0700, error);
+    int result = make_images_folder(paths, error);
     if (result < 0)
         return result;
     bt_auto_fd lock_fd = open_lock(paths, recipe);
@@ -110,7 +121,7 @@ int bt_cache_begin(const struct bt_paths *paths, const char *recipe, char ret_fo
     (void)snprintf(folder, sizeof folder, "%s/" BUILDING "%s", paths->images, recipe);
     int result = bt_tree_remove(folder, error);
     if (result == 0)
-        result = bt_folder_make(folder, 0700, error);
+        result = bt_folder_make(folder, 0755, error);
     if (result == 0)
         memcpy(ret_folder, folder, sizeof folder);
     return result;
@@ -119,7 +130,14 @@ int bt_cache_begin(const struct bt_paths *paths, const char *recipe, char ret_fo
 int bt_cache_commit(const struct bt_paths *paths, const char *recipe, const char *digest, const char *folder,
                     struct bt_error *error)
 {
+    static const char *const files[] = {BT_DISK_FILE, BT_KERNEL_FILE, BT_INITRD_FILE};
     char target[768];
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(files); i++) {
+        if (snprintf(target, sizeof target, "%s/%s", folder, files[i]) >= (int)sizeof target ||
+            (chmod(target, 0644) < 0 && errno != ENOENT))
+            return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot set the mode of %s: %s", target,
+                           strerror(errno));
+    }
     (void)snprintf(target, sizeof target, "%s/%s-%s", paths->images, recipe, digest);
     if (rename(folder, target) == 0)
         return 0;
