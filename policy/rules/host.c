@@ -68,15 +68,12 @@ int bt_host_canonical(const char *host, size_t length, char ret_host[BT_HOST_NAM
     return 0;
 }
 
-bool bt_host_is_address(const char *host)
+bool bt_host_is_literal(const char *host, size_t length)
 {
-    size_t length = strlen(host);
-    if (length == 0)
-        return false;
     /* An IPv6 literal, bracketed or not, with or without a zone; no host name holds a colon. */
-    if (host[0] == '[' || strchr(host, ':') != NULL)
+    if (length > 0 && (host[0] == '[' || memchr(host, ':', length) != NULL))
         return true;
-    if (host[length - 1] == '.')
+    if (length > 0 && host[length - 1] == '.')
         length--;
     char last[16];
     size_t start = length;
@@ -120,7 +117,7 @@ int bt_host_pattern_check(const char *pattern, struct bt_error *error)
     if (result == -ERANGE)
         return bt_fail(error, BT_EXIT_ERROR, EINVAL, "write a port of 1 to 65535, as in example.com:8443",
                        "host \"%.260s\": what follows the colon is not a port", pattern);
-    if (result < 0 && bt_host_is_address(pattern))
+    if (result < 0 && bt_host_is_literal(pattern, strcspn(pattern, ":")))
         return bt_fail(error, BT_EXIT_ERROR, EINVAL, "name the host instead",
                        "host \"%.260s\" is an address; routes allow names only", pattern);
     if (result < 0)

@@ -16,7 +16,4 @@ int bt_host_pattern_split(const char *pattern, struct bt_host_pattern *ret_patte
 /* host is canonical. Ports are not looked at. */
 bool bt_host_pattern_matches(const struct bt_host_pattern *pattern, const char *host);
 
-/* Whether text without a canonical form is so because it is an address in some spelling. */
-bool bt_host_is_address(const char *host);
-
 #endif

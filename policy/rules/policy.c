@@ -154,7 +154,7 @@ static void decide(const struct bt_policy *policy, const char *host, uint16_t po
     bool is_host_listed = false;
     memset(verdict, 0, sizeof(*verdict));
     if (bt_host_canonical(host, strlen(host), canonical) < 0) {
-        if (bt_host_is_address(host))
+        if (bt_host_is_literal(host, strlen(host)))
             refuse(verdict, "ip-literal", "addresses are not allowed, only names", "use the host's name");
         else
             refuse(verdict, "bad-host", "not a valid host name", "check the spelling of the host");

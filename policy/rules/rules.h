@@ -31,6 +31,10 @@ struct bt_policy *bt_policy_free(struct bt_policy *policy);
  * -EINVAL otherwise. */
 int bt_host_canonical(const char *host, size_t length, char ret_host[BT_HOST_NAME_SIZE]) BT_MUST_CHECK;
 
+/* Whether text that has no canonical form is so because it is an address in some spelling (for the message).
+ */
+bool bt_host_is_literal(const char *host, size_t length);
+
 /* Validates a route's host pattern ("*.example.com:8443"); the reason goes to error. */
 int bt_host_pattern_check(const char *pattern, struct bt_error *error);
 
