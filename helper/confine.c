@@ -75,33 +75,15 @@ int bt_privilege_confine_files(bool *ret_is_confined)
 
 /* By number alone. Descriptors reach these only through the calls below, files only through Landlock. */
 static const int plain_calls[] = {
-    SCMP_SYS(epoll_wait),
-    SCMP_SYS(epoll_pwait),
-    SCMP_SYS(epoll_ctl), /* the loop */
-    SCMP_SYS(accept4),
-    SCMP_SYS(recvmsg),
-    SCMP_SYS(recvfrom), /* clients, netlink */
-    SCMP_SYS(sendmsg),
-    SCMP_SYS(sendto),
-    SCMP_SYS(close), /* replies, netlink */
-    SCMP_SYS(openat),
-    SCMP_SYS(write),
-    SCMP_SYS(poll), /* tun; messages */
-    SCMP_SYS(brk),
-    SCMP_SYS(munmap),
-    SCMP_SYS(mremap), /* libnftnl's malloc */
-    SCMP_SYS(madvise),
-    SCMP_SYS(futex),
-    SCMP_SYS(getrandom), /* malloc too */
-    SCMP_SYS(ppoll),
-    SCMP_SYS(exit_group),
-    SCMP_SYS(rt_sigreturn), /* */
-    SCMP_SYS(gettid),
-    SCMP_SYS(getpid),
-    SCMP_SYS(tgkill), /* abort(3) of a failed assert */
-    SCMP_SYS(rt_sigprocmask),
-    SCMP_SYS(clock_gettime),
-    SCMP_SYS(restart_syscall),
+    SCMP_SYS(epoll_wait),    SCMP_SYS(epoll_pwait),    SCMP_SYS(epoll_ctl),    /* the loop */
+    SCMP_SYS(accept4),       SCMP_SYS(recvmsg),        SCMP_SYS(recvfrom),     /* clients, netlink */
+    SCMP_SYS(sendmsg),       SCMP_SYS(sendto),         SCMP_SYS(close),        /* replies, netlink */
+    SCMP_SYS(openat),        SCMP_SYS(write),          SCMP_SYS(poll),         /* tun; messages */
+    SCMP_SYS(brk),           SCMP_SYS(munmap),         SCMP_SYS(mremap),       /* libnftnl's malloc */
+    SCMP_SYS(madvise),       SCMP_SYS(futex),          SCMP_SYS(getrandom),    /* malloc too */
+    SCMP_SYS(ppoll),         SCMP_SYS(exit_group),     SCMP_SYS(rt_sigreturn), /* */
+    SCMP_SYS(gettid),        SCMP_SYS(getpid),         SCMP_SYS(tgkill), /* abort(3) of a failed assert */
+    SCMP_SYS(epoll_create1), SCMP_SYS(rt_sigprocmask), SCMP_SYS(clock_gettime), SCMP_SYS(restart_syscall),
 };
 
 static const unsigned long tun_requests[] = {

@@ -13,33 +13,23 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* KEEP_CAPS stays unlocked since the change of uid needs it; without CAP_SETUID it is worth nothing
+ * afterwards. */
 #define SECUREBITS                                                                                           \
     (SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |         \
-     SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED)
+     SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED)
 
-static int keep_capabilities(bool with_setpcap)
+/* The securebits come first: they need CAP_SETPCAP, which goes with the uid. */
+static int change_account(uid_t uid, gid_t gid)
 {
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
+        return -errno;
+    if (prctl(PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0) < 0)
+        return -errno;
     capng_clear(CAPNG_SELECT_BOTH);
     if (capng_update(CAPNG_ADD, CAPNG_EFFECTIVE | CAPNG_PERMITTED, CAP_NET_ADMIN) != 0)
         return -EINVAL;
-    if (with_setpcap && capng_update(CAPNG_ADD, CAPNG_EFFECTIVE | CAPNG_PERMITTED, CAP_SETPCAP) != 0)
-        return -EINVAL;
-    return 0;
-}
-
-/* CAP_SETPCAP has to outlive the change of uid by a moment: it locks the securebits, which would forbid that
- * change. */
-static int change_account(uid_t uid, gid_t gid)
-{
-    if (keep_capabilities(true) < 0)
-        return -EPERM;
     if (capng_change_id((int)uid, (int)gid, CAPNG_DROP_SUPP_GRP | CAPNG_CLEAR_BOUNDING) != 0)
-        return -EPERM;
-    if (prctl(PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0) < 0)
-        return -errno;
-    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
-        return -errno;
-    if (keep_capabilities(false) < 0 || capng_apply(CAPNG_SELECT_CAPS) != 0)
         return -EPERM;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return -errno;
