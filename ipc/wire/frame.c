@@ -326,7 +326,6 @@ int bt_status_errno(enum bt_status status)
         [BT_STATUS_RATE] = -EAGAIN,
         [BT_STATUS_QUOTA] = -EDQUOT,
         [BT_STATUS_FULL] = -ENOSPC,
-        [BT_STATUS_TAKEN] = -EBUSY,
         [BT_STATUS_EXISTS] = -EEXIST,
         [BT_STATUS_NOT_FOUND] = -ENOENT,
         [BT_STATUS_UNSUPPORTED] = -EOPNOTSUPP,

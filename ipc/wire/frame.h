@@ -35,13 +35,12 @@ enum bt_status {
     BT_STATUS_RATE = 4,           /* too many requests of this uid; nothing was done (-EAGAIN) */
     BT_STATUS_QUOTA = 5,          /* this uid holds as many slots as it may (-EDQUOT) */
     BT_STATUS_FULL = 6,           /* no free slot in the pool (-ENOSPC) */
-    BT_STATUS_TAKEN = 7,          /* the hinted slot is not free (-EBUSY) */
-    BT_STATUS_EXISTS = 8,         /* this uid and environment has a live one of this role (-EEXIST) */
-    BT_STATUS_NOT_FOUND = 9,      /* no such reserved slot of this uid (-ENOENT) */
-    BT_STATUS_UNSUPPORTED = 10,   /* this kind is not built in (-EOPNOTSUPP) */
-    BT_STATUS_NOT_PERMITTED = 11, /* uid 0 only (-EPERM) */
-    BT_STATUS_UNHEALTHY = 12,     /* the rules in the kernel are not what they should be (-EUCLEAN) */
-    BT_STATUS_KERNEL = 13,        /* the kernel refused; nothing was granted (-EIO) */
+    BT_STATUS_EXISTS = 7,         /* this uid and environment has a live one of this role (-EEXIST) */
+    BT_STATUS_NOT_FOUND = 8,      /* no such reserved slot of this uid (-ENOENT) */
+    BT_STATUS_UNSUPPORTED = 9,    /* this kind is not built in (-EOPNOTSUPP) */
+    BT_STATUS_NOT_PERMITTED = 10, /* uid 0 only (-EPERM) */
+    BT_STATUS_UNHEALTHY = 11,     /* the rules in the kernel are not what they should be (-EUCLEAN) */
+    BT_STATUS_KERNEL = 12,        /* the kernel refused; nothing was granted (-EIO) */
     BT_STATUS_MAX
 };
 
