@@ -55,4 +55,10 @@ int bt_command_target(struct bt_context *context, struct bt_state *state, size_t
 int bt_command_confirm(struct bt_context *context, bool is_assumed, const char *question,
                        struct bt_error *error);
 
+/* With --json, what an agent prints must not mix with the document: standard output leads to standard error
+ * until it is restored. Returns the saved descriptor, -1 when nothing was done. */
+int bt_command_divert_stdout(const struct bt_output *output);
+void bt_command_restore_stdout(int *saved);
+#define bt_auto_stdout BT_CLEANUP(bt_command_restore_stdout) int
+
 #endif

@@ -1,0 +1,69 @@
+/* What several commands need: the agent that is meant, a question to the user.
+ *
+ * Called by cmd_*.c.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "frontend/command.h"
+
+int bt_command_target(struct bt_context *context, struct bt_state *state, size_t index,
+                      struct bt_agent *ret_agent, struct bt_error *error)
+{
+    bool is_latest = bt_option_is_set(&context->arguments, "latest");
+    bool has_name = context->arguments.operands.count > index;
+
+    if (is_latest && has_name)
+        return bt_fail(error, BT_EXIT_USAGE, EINVAL, NULL, "give a name or --latest, not both");
+    if (is_latest)
+        return bt_state_find_latest(state, context->environment, ret_agent, error);
+    if (!has_name)
+        return bt_fail(error, BT_EXIT_USAGE, EINVAL, "give a name or a part of one, or --latest",
+                       "which agent is meant is missing");
+    return bt_state_find(state, context->environment, context->arguments.operands.items[index], ret_agent,
+                         error);
+}
+
+int bt_command_confirm(struct bt_context *context, bool is_assumed, const char *question,
+                       struct bt_error *error)
+{
+    char answer[16] = "";
+
+    if (is_assumed)
+        return 0;
+    bt_output_progress_end(&context->output);
+    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+        return bt_fail(error, BT_EXIT_ERROR, EPERM, "use --yes if you agree", "this must be confirmed: %s",
+                       question);
+    fprintf(stderr, "%s [y/N] ", question);
+    fflush(stderr);
+    if (!fgets(answer, sizeof(answer), stdin) || (answer[0] != 'y' && answer[0] != 'Y'))
+        return bt_fail(error, BT_EXIT_ERROR, ECANCELED, NULL, "not confirmed, nothing was done");
+    return 0;
+}
+
+int bt_command_divert_stdout(const struct bt_output *output)
+{
+    int saved;
+
+    if (!output->is_json)
+        return -1;
+    fflush(stdout);
+    saved = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 10);
+    if (saved >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+        bt_fd_close(&saved);
+    return saved;
+}
+
+void bt_command_restore_stdout(int *saved)
+{
+    if (*saved < 0)
+        return;
+    fflush(stdout);
+    dup2(*saved, STDOUT_FILENO);
+    bt_fd_close(saved);
+}

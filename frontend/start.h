@@ -1,0 +1,43 @@
+/* What `berth spawn` and `berth run` share: from options to a plan, from a plan to a launch or to --dry-run's
+ * answer.
+ */
+#ifndef BERTH_FRONTEND_START_H
+#define BERTH_FRONTEND_START_H
+
+#include "frontend/command.h"
+
+#define BT_REPOSITORIES_MAX 16U
+
+struct bt_start {
+    const char *manifest;        /* agent manifest */
+    const char *workspace;       /* host folder, or NULL */
+    const char *prompt;          /* or NULL */
+    struct bt_list repositories; /* https URLs */
+    const char *const *command;  /* NULL-terminated, or NULL */
+};
+
+/* Options of both commands, in the order of their tables. */
+#define BT_START_OPTIONS                                                                                     \
+    {.name = "backend", .letter = 'b', .value_name = "NAME", .help = "how to run it (also BERTH_BACKEND)"},  \
+        {.name = "bottles", .value_name = "A,B", .help = "sandbox policies, instead of the manifest's own"}, \
+        {.name = "name", .letter = 'n', .value_name = "NAME", .help = "its name; made up when not given"},   \
+        {.name = "background", .letter = 'd', .help = "return once it works"},                               \
+        {.name = "include-ignored", .help = "also copy what git ignores"},                                   \
+        {.name = "yes", .letter = 'y', .help = "confirm what would be asked"},                               \
+    {                                                                                                        \
+        .name = "dry-run", .help = "show what would be allowed and by whom; touch nothing"                   \
+    }
+
+/* Plans, asks what must be asked, launches, reports; context->exit_status is 3 when the agent failed. */
+int bt_start_run(struct bt_context *context, const struct bt_start *start, struct bt_error *error);
+
+/* Splits "a,b" into names. BT_EXIT_USAGE on an empty one. */
+int bt_start_split(const char *text, const char *option, struct bt_list *ret_names, struct bt_error *error);
+
+/* Checks a repository address: https, no user or password in it, bounded, plain characters. */
+int bt_start_check_repository(const char *url, struct bt_error *error);
+
+/* The host and port of a checked repository address. */
+int bt_start_repository_host(const char *url, char *ret_host, size_t size, uint16_t *ret_port);
+
+#endif
