@@ -1,0 +1,77 @@
+/* berth cp: files into and out of a running agent's guest. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "frontend/agent.h"
+#include "frontend/audit.h"
+#include "frontend/command.h"
+
+struct bt_cp_side {
+    bool is_guest;
+    char name[BT_NAME_SIZE];
+    const char *path;
+};
+
+/* "name:path" is in a guest, everything else here; "./a:b" is a way to name a file with a colon. */
+static void bt_cp_split(const char *text, struct bt_cp_side *ret_side)
+{
+    size_t length = strcspn(text, ":/");
+
+    *ret_side = (struct bt_cp_side){.path = text};
+    if (text[length] != ':' || length == 0 || length >= sizeof(ret_side->name))
+        return;
+    memcpy(ret_side->name, text, length);
+    if (strspn(ret_side->name, "abcdefghijklmnopqrstuvwxyz0123456789-") != length)
+        return;
+    ret_side->is_guest = true;
+    ret_side->path = text + length + 1;
+}
+
+static int bt_cp_run(struct bt_context *context, struct bt_error *error)
+{
+    const struct bt_list *operands = &context->arguments.operands;
+    struct bt_cp_side from, to;
+    struct bt_state *state = NULL;
+    struct bt_agent agent;
+    int r;
+
+    bt_cp_split(operands->items[0], &from);
+    bt_cp_split(operands->items[1], &to);
+    if (from.is_guest == to.is_guest)
+        return bt_fail(error, BT_EXIT_USAGE, EINVAL, "berth cp N:path path, or berth cp path N:path",
+                       from.is_guest ? "both sides are in guests" : "neither side is in a guest");
+    if ((from.is_guest && !*from.path) || (!from.is_guest && !*from.path))
+        return bt_fail(error, BT_EXIT_USAGE, EINVAL, NULL, "the path to copy is missing");
+    r = bt_state_open(&context->paths, &state, error);
+    if (r == 0)
+        r = bt_state_find(state, context->environment, from.is_guest ? from.name : to.name, &agent, error);
+    bt_state_close(state);
+    if (r == 0 && from.is_guest)
+        r = bt_agent_copy_out(&context->paths, &agent, from.path, to.path, error);
+    else if (r == 0)
+        r = bt_agent_copy_in(&context->paths, &agent, from.path, to.path, error);
+    if (r == 0)
+        r = bt_audit_write(&context->paths, "cp", agent.environment, agent.name,
+                           json_pack("{s:s}", "direction", from.is_guest ? "out" : "in"), error);
+    if (r < 0)
+        return r;
+    bt_output_document(&context->output,
+                       json_pack("{s:s, s:s, s:o, s:o}", "name", agent.name, "direction",
+                                 from.is_guest ? "out" : "in", "from", bt_output_json_text(from.path), "to",
+                                 bt_output_json_text(to.path)));
+    return 0;
+}
+
+const struct bt_command bt_command_cp = {
+    .name = "cp",
+    .operands = "N:path path | path N:path",
+    .summary = "Copy files or folders between here and a running agent",
+    .details = "Paths in the guest that are not absolute are below /workspace. Nothing is written through a "
+               "symbolic link\n"
+               "that came from the guest, and set-id bits are dropped.",
+    .minimum = 2,
+    .maximum = 2,
+    .needs = BT_COMMAND_CONFIG,
+    .run = bt_cp_run,
+};
