@@ -42,7 +42,7 @@ int bt_chan_send(int fd, const uint8_t frame[BT_FRAME_SIZE], int passed_fd)
         sent = sendmsg(fd, &message, MSG_NOSIGNAL);
     } while (sent < 0 && errno == EINTR);
     if (sent < 0)
-        return -errno;
+        return errno == EPIPE || errno == ECONNRESET ? -ENOTCONN : -errno;
     return sent == BT_FRAME_SIZE ? 0 : -EIO;
 }
 

@@ -9,7 +9,8 @@
 
 #include "ipc/wire/frame.h"
 
-/* Sends one frame; passed_fd >= 0 goes with it and stays the caller's. -EAGAIN: the peer does not read. */
+/* Sends one frame; passed_fd >= 0 goes with it and stays the caller's. -EAGAIN: the peer does not read;
+ * -ENOTCONN: it has closed. */
 int bt_chan_send(int fd, const uint8_t frame[BT_FRAME_SIZE], int passed_fd) BT_MUST_CHECK;
 
 /* Receives one request. Descriptors that came along never enter this process: the kernel drops them.

@@ -80,7 +80,7 @@ static int exchange(struct bt_helper *helper, struct bt_request *request, struct
         error = -EPROTO;
     if (error < 0) {
         bt_fd_close(&helper->fd);
-        return error == -EPIPE ? -ENOTCONN : error;
+        return error;
     }
     helper->sequence = request->sequence;
     *ret_reply = reply;
