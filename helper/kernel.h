@@ -50,6 +50,9 @@ struct bt_kernel; /* one static instance per process; arrays of constant size */
  * drop. */
 int bt_kernel_open(const struct bt_kernel_config *config, struct bt_kernel **ret_kernel) BT_MUST_CHECK;
 
+/* Closes the sockets. What is in the kernel stays: a later open and provision find it. */
+void bt_kernel_close(struct bt_kernel *kernel);
+
 /* Makes the table when it is absent. When it is there (a restart): reads the leases of its elements (live or
  * already reserved) into ret_leases, with the deadline they carry, and leaves the rules in force untouched. A
  * table that is not of this program's making or version is -EEXIST when foreign. *ret_generation is the

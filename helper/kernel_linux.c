@@ -1,0 +1,481 @@
+/* The verbs of helper/kernel.h on Linux: in which order device, rules and flows change, and what is undone.
+ *
+ * Called by the engine only. The slots array is this module's memory of what it has put into the kernel; the
+ * engine says which leases are live. Elements leave before the link goes down, and come before it goes up:
+ * there is no moment at which a device is up without its rules being right. Must not allocate, must not wait.
+ */
+#include "helper/kernel_linux.h"
+
+#include <errno.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Generations are recorded in blocks, so that most leases need not write the record. */
+#define GENERATION_BLOCK 256U
+/* When there is no record (a new table): the clock, so that generations of a table that was lost in this
+ * boot, which conntrack entries may still carry, are not handed out again. 62 leases a second for 795 days.
+ */
+#define MILLISECONDS_PER_GENERATION 16U
+
+static struct bt_kernel instance;
+
+int bt_kernel_open(const struct bt_kernel_config *config, struct bt_kernel **ret_kernel)
+{
+    uint32_t ignored;
+    if (config->pool.slots == 0 || config->pool.slots > BT_POOL_SLOTS_MAX ||
+        config->resolver_count > BT_ARRAY_LENGTH(config->resolvers) || config->agent_flows == 0 ||
+        config->gateway_flows == 0)
+        return -EINVAL;
+    bt_auto_fd netfilter_fd = -1;
+    bt_auto_fd route_fd = -1;
+    struct bt_kernel *kernel = &instance;
+    if (kernel->is_provisioned)
+        bt_kernel_close(kernel);
+    memset(kernel, 0, sizeof(*kernel));
+    kernel->config = *config;
+    kernel->has_ipv6 = true;
+    kernel->sequence = 1;
+    kernel->netfilter_events_fd = kernel->route_events_fd = -1;
+    int error = bt_netlink_open(NETLINK_NETFILTER, 0, &netfilter_fd, &kernel->netfilter_port);
+    if (error == 0)
+        error = bt_netlink_open(NETLINK_ROUTE, 0, &route_fd, &ignored);
+    if (error == 0)
+        error = bt_events_open(kernel);
+    if (error < 0)
+        return error;
+    kernel->netfilter_fd = bt_fd_take(&netfilter_fd);
+    kernel->route_fd = bt_fd_take(&route_fd);
+    *ret_kernel = kernel;
+    return 0;
+}
+
+void bt_kernel_close(struct bt_kernel *kernel)
+{
+    bt_fd_close(&kernel->netfilter_fd);
+    bt_fd_close(&kernel->route_fd);
+    bt_fd_close(&kernel->netfilter_events_fd);
+    bt_fd_close(&kernel->route_events_fd);
+    kernel->is_provisioned = false;
+}
+
+/* ---- provision
+ * --------------------------------------------------------------------------------------------------- */
+
+static int make_table(struct bt_kernel *kernel, bool is_replaced, struct bt_lease_table live)
+{
+    struct bt_batch batch;
+    bt_transaction_start(kernel, &batch);
+    if (is_replaced)
+        bt_table_encode_removal(&batch);
+    int error = bt_table_encode(kernel, &batch);
+    if (error < 0)
+        return error;
+    return bt_elements_rewrite(kernel, &batch, live, true);
+}
+
+struct reading {
+    struct bt_kernel *kernel;
+    enum bt_slot_state state;
+    struct bt_lease *leases;
+    size_t count;
+    uint64_t deadline_ms;
+    bool is_bad;
+};
+
+static void read_lease(void *context, const struct bt_element *element)
+{
+    struct reading *reading = context;
+    struct bt_lease lease;
+    uint64_t deadline_ms;
+    int ifindex;
+    if (bt_record_read(element, &lease, &ifindex, &deadline_ms) < 0 ||
+        lease.slot >= reading->kernel->config.pool.slots ||
+        reading->kernel->slots[lease.slot].state != BT_SLOT_CLEAN) {
+        reading->is_bad = true;
+        return;
+    }
+    reading->kernel->slots[lease.slot] =
+        (struct bt_slot){.state = reading->state, .ifindex = ifindex, .lease = lease};
+    reading->leases[reading->count++] = lease;
+    if (deadline_ms > reading->deadline_ms)
+        reading->deadline_ms = deadline_ms;
+}
+
+static void read_borrowed(void *context, const struct bt_element *element)
+{
+    struct bt_kernel *kernel = context;
+    uint32_t ifindex;
+    if (element->key_length != sizeof(ifindex) || kernel->uplink_count == BT_UPLINKS_MAX)
+        return;
+    memcpy(&ifindex, element->key, sizeof(ifindex));
+    kernel->uplinks[kernel->uplink_count++] =
+        (struct bt_uplink){.ifindex = (int)ifindex, .is_borrowed = true};
+}
+
+static int read_state(struct bt_kernel *kernel)
+{
+    struct bt_element element;
+    bt_state_element(0, &element);
+    int error = bt_element_get(kernel, &element);
+    return error < 0 ? error : bt_state_read(&element, &kernel->high_water);
+}
+
+/* The table is there: what does it say? Foreign or of another version: -EEXIST. */
+static int read_table(struct bt_kernel *kernel, struct bt_lease *leases, size_t *ret_count,
+                      uint64_t *ret_deadline_ms)
+{
+    struct reading reading = {.kernel = kernel, .state = BT_SLOT_LIVE, .leases = leases};
+    int error = read_state(kernel);
+    if (error == -ENOENT || error == -EBADMSG)
+        return -EEXIST;
+    if (error == 0)
+        error = bt_set_dump(kernel, BT_SET_LEASES, read_lease, &reading);
+    reading.state = BT_SLOT_RESERVED;
+    if (error == 0)
+        error = bt_set_dump(kernel, BT_SET_RESERVED, read_lease, &reading);
+    if (error == 0)
+        error = bt_set_dump(kernel, BT_SET_BORROWED, read_borrowed, kernel);
+    if (error < 0)
+        return error;
+    if (reading.is_bad)
+        return -EEXIST;
+    kernel->reserved_deadline_ms = reading.deadline_ms;
+    *ret_count = reading.count;
+    *ret_deadline_ms = reading.deadline_ms;
+    return 0;
+}
+
+static int provision_new(struct bt_kernel *kernel)
+{
+    uint64_t start = bt_boottime_ms() / MILLISECONDS_PER_GENERATION;
+    kernel->high_water = start < UINT32_MAX / 2 ? (uint32_t)start + 1 : UINT32_MAX / 2;
+    return make_table(kernel, false, (struct bt_lease_table){0});
+}
+
+int bt_kernel_provision(struct bt_kernel *kernel, struct bt_lease ret_leases[BT_POOL_SLOTS_MAX],
+                        size_t *ret_count, uint64_t *ret_deadline_ms, uint32_t *ret_generation)
+{
+    size_t count = 0;
+    uint64_t deadline_ms = 0;
+    int error = bt_table_compare(kernel);
+    if (error == -ENOENT)
+        error = provision_new(kernel);
+    else if (error == 0 || error == -EUCLEAN)
+        error = read_table(kernel, ret_leases, &count, &deadline_ms);
+    if (error < 0)
+        return error;
+
+    /* Devices that a helper left behind when it ended between two steps. */
+    error = bt_link_disown_strangers(kernel);
+    if (error >= 0)
+        error = bt_link_delete_dead(kernel);
+    if (error == 0)
+        error = bt_uplinks_refresh(kernel);
+    if (error < 0)
+        return error;
+    kernel->is_provisioned = true;
+    *ret_count = count;
+    *ret_deadline_ms = deadline_ms;
+    *ret_generation = kernel->high_water;
+    return 0;
+}
+
+/* ---- transactions, and what an ambiguous answer meant
+ * ------------------------------------------------------------ */
+
+/* Commits; when it cannot be told whether the kernel acted, asks for the lease's record: a transaction is
+ * whole. */
+static int commit_lease(struct bt_kernel *kernel, struct bt_batch *batch, enum bt_set record, int ifindex,
+                        bool is_wanted)
+{
+    int error = bt_transaction_commit(kernel, batch);
+    if (error != -EAGAIN && error != -ENOBUFS)
+        return error;
+    struct bt_element element;
+    bt_element_interface(record, ifindex, &element);
+    int found = bt_element_get(kernel, &element);
+    if (found < 0 && found != -ENOENT)
+        return found;
+    return (found == 0) == is_wanted ? 0 : -EIO;
+}
+
+/* ---- lease
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+static int add_rules(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease)
+{
+    struct bt_batch batch;
+    uint32_t high_water = kernel->high_water;
+    bt_transaction_start(kernel, &batch);
+    if (lease->generation > high_water) {
+        if (__builtin_add_overflow(lease->generation, GENERATION_BLOCK, &high_water))
+            high_water = UINT32_MAX;
+        bt_state_write(kernel, &batch, high_water);
+    }
+    bt_lease_write(kernel, &batch, table, lease, BT_PART_AUTHORITY | BT_PART_ACCOUNT | BT_PART_RECORD, true,
+                   true);
+    int error = commit_lease(kernel, &batch, BT_SET_LEASES, kernel->slots[lease->slot].ifindex, true);
+    if (error == 0)
+        kernel->high_water = high_water;
+    return error;
+}
+
+int bt_kernel_lease(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease,
+                    int *ret_tap_fd)
+{
+    bt_auto_fd tap_fd = -1;
+    int ifindex = 0;
+    if (lease->slot >= kernel->config.pool.slots || lease->generation == 0)
+        return -EINVAL;
+    struct bt_slot *slot = &kernel->slots[lease->slot];
+    if (slot->state != BT_SLOT_CLEAN)
+        return -EBUSY;
+    int error = bt_link_create(kernel, lease, &tap_fd, &ifindex);
+    if (error < 0)
+        return error;
+    *slot = (struct bt_slot){.state = BT_SLOT_CLEAN, .ifindex = ifindex, .lease = *lease};
+    error = add_rules(kernel, table, lease);
+    if (error == 0) {
+        slot->state = BT_SLOT_LIVE;
+        error = bt_link_set_up(kernel, lease->slot);
+        if (error < 0)
+            (void)bt_kernel_release(kernel, table, lease); /* the slot is dead now, and collected later */
+    }
+    if (error < 0)
+        return error;
+    if (lease->kind == BT_KIND_TAP_FD)
+        *ret_tap_fd = bt_fd_take(&tap_fd);
+    return 0;
+}
+
+/* ---- release
+ * ------------------------------------------------------------------------------------------------------- */
+
+static int remove_rules(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_slot *slot)
+{
+    struct bt_batch batch;
+    bool is_live = slot->state != BT_SLOT_RESERVED;
+    bt_transaction_start(kernel, &batch);
+    bt_lease_write(kernel, &batch, table, &slot->lease,
+                   BT_PART_ACCOUNT | (is_live ? BT_PART_AUTHORITY | BT_PART_RECORD : BT_PART_RESERVED),
+                   is_live, false);
+    return commit_lease(kernel, &batch, is_live ? BT_SET_LEASES : BT_SET_RESERVED, slot->ifindex, false);
+}
+
+/* Elements were not as remembered, so the transaction was refused as a whole: write all of them anew, without
+ * this. */
+static int rewrite_without(struct bt_kernel *kernel, struct bt_lease_table table, struct bt_slot *slot)
+{
+    struct bt_batch batch;
+    slot->state = BT_SLOT_STUCK;
+    bt_transaction_start(kernel, &batch);
+    int error = bt_elements_rewrite(kernel, &batch, table, false);
+    if (error == -ENOENT) /* a set is missing, or the table */
+        error = make_table(kernel, true, table);
+    return error;
+}
+
+static int release_elements(struct bt_kernel *kernel, struct bt_lease_table table, struct bt_slot *slot)
+{
+    int error = slot->state == BT_SLOT_STUCK ? -ENOENT : remove_rules(kernel, table, slot);
+    if (error < 0)
+        error = rewrite_without(kernel, table, slot);
+    slot->state = error < 0 ? BT_SLOT_STUCK : BT_SLOT_DEAD;
+    return error;
+}
+
+int bt_kernel_release(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease)
+{
+    if (lease->slot >= kernel->config.pool.slots)
+        return -EINVAL;
+    struct bt_slot *slot = &kernel->slots[lease->slot];
+    if (slot->state != BT_SLOT_LIVE && slot->state != BT_SLOT_RESERVED)
+        return 0;
+    int error = release_elements(kernel, table, slot);
+    /* Down after the elements: it also waits for packets that are on their way, so that no flow is entered
+     * behind the deletion of flows. A refusal is seen again by collect, which looks at the device itself. */
+    int link_error = bt_link_set_down(kernel, lease->slot, true);
+    slot->has_flows = bt_flows_delete(kernel, &slot->lease) < 0;
+    return error < 0 ? error : link_error;
+}
+
+/* ---- collect
+ * ------------------------------------------------------------------------------------------------------- */
+
+static struct bt_lease_table live_of_slots(const struct bt_kernel *kernel)
+{
+    static struct bt_lease leases[BT_POOL_SLOTS_MAX];
+    struct bt_lease_table table = {.leases = leases};
+    for (size_t i = 0; i < kernel->config.pool.slots; i++) {
+        if (kernel->slots[i].state == BT_SLOT_LIVE)
+            leases[table.count++] = kernel->slots[i].lease;
+    }
+    return table;
+}
+
+static bool collect_slot(struct bt_kernel *kernel, struct bt_slot *slot)
+{
+    if (slot->state == BT_SLOT_STUCK && release_elements(kernel, live_of_slots(kernel), slot) < 0)
+        return false;
+    if (slot->has_flows)
+        slot->has_flows = bt_flows_delete(kernel, &slot->lease) < 0;
+    if (slot->has_flows)
+        return false;
+    if (bt_link_exists(kernel, slot->ifindex)) {
+        /* Its group could not be set when it was released: then it goes with the next round. */
+        if (bt_link_set_down(kernel, slot->lease.slot, true) < 0)
+            slot->is_down = false;
+        return false;
+    }
+    *slot = (struct bt_slot){.state = BT_SLOT_CLEAN};
+    return true;
+}
+
+int bt_kernel_collect(struct bt_kernel *kernel)
+{
+    int cleaned = 0;
+    if (bt_kernel_dead_count(kernel) == 0)
+        return 0;
+    int error = bt_link_delete_dead(kernel);
+    for (size_t i = 0; i < kernel->config.pool.slots; i++) {
+        struct bt_slot *slot = &kernel->slots[i];
+        if ((slot->state == BT_SLOT_DEAD || slot->state == BT_SLOT_STUCK) && collect_slot(kernel, slot))
+            cleaned++;
+    }
+    return cleaned > 0 ? cleaned : error;
+}
+
+bool bt_kernel_is_slot_clean(const struct bt_kernel *kernel, uint16_t slot)
+{
+    return slot < kernel->config.pool.slots && kernel->slots[slot].state == BT_SLOT_CLEAN;
+}
+
+size_t bt_kernel_dead_count(const struct bt_kernel *kernel)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < kernel->config.pool.slots; i++)
+        count += kernel->slots[i].state == BT_SLOT_DEAD || kernel->slots[i].state == BT_SLOT_STUCK;
+    return count;
+}
+
+/* ---- restart
+ * ------------------------------------------------------------------------------------------------------- */
+
+int bt_kernel_reserve_all(struct bt_kernel *kernel, struct bt_lease_table live, uint64_t deadline_ms)
+{
+    static const enum bt_set flushed[] = {BT_SET_SOURCES, BT_SET_GENERATIONS, BT_SET_LIVE,
+                                          BT_SET_OWNERS,  BT_SET_AGENT_PAIRS, BT_SET_GATEWAY_PAIRS,
+                                          BT_SET_UPLINKS, BT_SET_GATEWAYS,    BT_SET_ORCHESTRATORS,
+                                          BT_SET_LEASES,  BT_SET_RESERVED};
+    struct bt_batch batch;
+    uint64_t old_deadline_ms = kernel->reserved_deadline_ms;
+    kernel->reserved_deadline_ms = deadline_ms;
+    bt_transaction_start(kernel, &batch);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(flushed); i++)
+        bt_set_flush(&batch, flushed[i]);
+    for (size_t i = 0; i < live.count; i++)
+        bt_lease_write(kernel, &batch, live, &live.leases[i], BT_PART_RESERVED, false, true);
+    int error = bt_transaction_commit(kernel, &batch);
+    if (error < 0) {
+        kernel->reserved_deadline_ms = old_deadline_ms;
+        return error;
+    }
+    for (size_t i = 0; i < live.count; i++) {
+        struct bt_slot *slot = &kernel->slots[live.leases[i].slot];
+        slot->lease = live.leases[i];
+        slot->state = BT_SLOT_RESERVED;
+    }
+    return 0;
+}
+
+int bt_kernel_adopt(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease)
+{
+    struct bt_batch batch;
+    if (lease->slot >= kernel->config.pool.slots)
+        return -EINVAL;
+    struct bt_slot *slot = &kernel->slots[lease->slot];
+    if (slot->state != BT_SLOT_RESERVED || slot->lease.generation != lease->generation)
+        return -ESTALE;
+    int error = bt_link_check(kernel, lease, slot->ifindex);
+    if (error < 0)
+        return error;
+    bt_transaction_start(kernel, &batch);
+    bt_lease_write(kernel, &batch, table, lease, BT_PART_RESERVED, false, false);
+    bt_lease_write(kernel, &batch, table, lease, BT_PART_AUTHORITY | BT_PART_RECORD, true, true);
+    error = commit_lease(kernel, &batch, BT_SET_LEASES, slot->ifindex, true);
+    if (error < 0)
+        return error;
+    slot->lease = *lease;
+    slot->state = BT_SLOT_LIVE;
+    return 0;
+}
+
+int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease)
+{
+    struct bt_batch batch;
+    if (lease->slot >= kernel->config.pool.slots)
+        return -EINVAL;
+    struct bt_slot *slot = &kernel->slots[lease->slot];
+    if (slot->state != BT_SLOT_LIVE || slot->lease.generation != lease->generation)
+        return -ESTALE;
+    if (slot->lease.is_sealed)
+        return 0;
+    struct bt_lease sealed = slot->lease;
+    sealed.is_sealed = true;
+    bt_transaction_start(kernel, &batch);
+    bt_lease_write(kernel, &batch, table, &slot->lease, BT_PART_AUTHORITY | BT_PART_RECORD, true, false);
+    bt_lease_write(kernel, &batch, table, &sealed, BT_PART_RECORD, false, true);
+    int error = bt_transaction_commit(kernel, &batch);
+    if (error < 0)
+        return error;
+    slot->lease = sealed;
+    return bt_flows_delete(kernel, &sealed);
+}
+
+/* ---- counters, drift
+ * ------------------------------------------------------------------------------------------------ */
+
+int bt_kernel_counters(struct bt_kernel *kernel, const struct bt_lease *lease, struct bt_lease_counters *ret)
+{
+    struct bt_element accepted, refused;
+    if (lease->slot >= kernel->config.pool.slots)
+        return -EINVAL;
+    const struct bt_slot *slot = &kernel->slots[lease->slot];
+    if ((slot->state != BT_SLOT_LIVE && slot->state != BT_SLOT_RESERVED) ||
+        slot->lease.generation != lease->generation)
+        return -ESTALE;
+    bt_element_interface(BT_SET_ACCEPTED, slot->ifindex, &accepted);
+    bt_element_interface(BT_SET_REFUSED, slot->ifindex, &refused);
+    int error = bt_element_get(kernel, &accepted);
+    if (error == 0)
+        error = bt_element_get(kernel, &refused);
+    if (error < 0)
+        return error;
+    *ret = (struct bt_lease_counters){.accepted_packets = accepted.counter.packets,
+                                      .accepted_bytes = accepted.counter.bytes,
+                                      .dropped_packets = refused.counter.packets,
+                                      .dropped_bytes = refused.counter.bytes};
+    return 0;
+}
+
+int bt_kernel_verify(struct bt_kernel *kernel, struct bt_lease_table live)
+{
+    int error = bt_table_compare(kernel);
+    if (error == 0)
+        error = bt_elements_compare(kernel, live);
+    return error == -ENOENT ? -EUCLEAN : error;
+}
+
+int bt_kernel_repair(struct bt_kernel *kernel, struct bt_lease_table live)
+{
+    int error = bt_link_set_all(kernel, false);
+    if (error == 0)
+        error = make_table(kernel, true, live);
+    if (error == 0)
+        error = bt_kernel_verify(kernel, live);
+    if (error == 0)
+        error = bt_link_set_all(kernel, true);
+    return error;
+}

@@ -1,0 +1,289 @@
+/* What the files kernel_linux*.c share: the one kernel instance, netlink batches and the layout of table inet
+ * berth.
+ *
+ * Only helper/kernel_linux*.c include it. Nothing here allocates (libnftnl does, while the rules of the table
+ * are encoded), prints, or takes a name from a client. Elements are keyed by interface *index*: an index is
+ * never given to another device while it matters, so a device that somebody makes anew under the same name
+ * has no rights.
+ */
+#ifndef BERTH_HELPER_KERNEL_LINUX_H
+#define BERTH_HELPER_KERNEL_LINUX_H
+
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <netinet/in.h>
+
+#include "helper/kernel.h"
+
+#define BT_TABLE_NAME "berth"
+#define BT_TAP_PREFIX "berth"
+
+/* Device groups (ip link: group N) let one request delete all dead devices, at the price of one. */
+#define BT_GROUP_LIVE 0x62740001U
+#define BT_GROUP_DEAD 0x6274dead
+
+/* One transaction must fit in one message of a socket whose buffer an unprivileged namespace may not enlarge
+ * beyond net.core.wmem_max (212992 by default, which the kernel doubles). */
+#define BT_BATCH_SIZE (400U * 1024U)
+#define BT_RECEIVE_SIZE (64U * 1024U)
+#define BT_UPLINKS_MAX 16U
+
+/* Sets and maps of the table, in the order in which they are made. See kernel_linux_table.c for what each is
+ * for. */
+enum bt_set {
+    BT_SET_SOURCES,       /* interface . MAC . address: who may send at all */
+    BT_SET_GENERATIONS,   /* interface -> generation: the mark of a new flow */
+    BT_SET_LIVE,          /* interface . generation */
+    BT_SET_OWNERS,        /* interface . uid: whose sockets may reach the guest */
+    BT_SET_AGENT_PAIRS,   /* in . out . generation, both directions: agent and its gateway */
+    BT_SET_GATEWAY_PAIRS, /* the same for gateway and orchestrator */
+    BT_SET_UPLINKS,       /* interface . generation: gateways, which may reach the outside */
+    BT_SET_GATEWAYS,      /* interface . host address -> gateway's guest address */
+    BT_SET_ORCHESTRATORS, /* interface . host address -> orchestrator's guest address */
+    BT_SET_ACCEPTED,      /* interface, counter */
+    BT_SET_REFUSED,       /* interface, counter and rate limit */
+    BT_SET_LEASES,        /* interface, user data: the live leases, for a restart */
+    BT_SET_RESERVED,      /* interface, user data: leases that wait for adoption */
+    BT_SET_STATE,         /* one element, user data: version and highest generation */
+    BT_SET_BORROWED,      /* interface: forwards only since we asked for it, so only for us */
+    BT_SET_RESOLVERS,     /* address: private addresses that a gateway may dial anyway */
+    BT_SET_COUNTED,       /* sets above are written by us; the two below by packets */
+    BT_SET_AGENT_FLOWS = BT_SET_COUNTED,
+    BT_SET_GATEWAY_FLOWS,
+    BT_SET_MAX
+};
+
+struct bt_set_layout {
+    const char *name;
+    uint32_t key_type; /* nft's data types, six bits each, so that `nft list` prints the elements */
+    uint32_t key_length;
+    uint32_t data_type; /* 0: a set, not a map */
+    uint32_t data_length;
+};
+extern const struct bt_set_layout bt_set_layouts[BT_SET_MAX];
+
+#define BT_KEY_MAX 16U
+#define BT_USERDATA_SIZE 32U
+
+/* An element as it is written and as it is read back. */
+struct bt_element {
+    enum bt_set set;
+    uint32_t key_length;
+    uint32_t data_length; /* 0: none */
+    uint32_t userdata_length;
+    uint8_t key[BT_KEY_MAX];
+    uint8_t data[4];
+    uint8_t userdata[BT_USERDATA_SIZE];
+    struct bt_counter {
+        uint64_t packets, bytes;
+    } counter; /* only when read back */
+};
+
+/* A group of netlink messages sent at once. first_sequence..sequence are its numbers. */
+struct bt_batch {
+    uint8_t *buffer;
+    size_t size, used;
+    uint32_t first_sequence, sequence;
+    struct nlmsghdr *open; /* an element message that may take more elements */
+    struct nlattr *open_list;
+    enum bt_set open_set;
+    uint16_t open_type;
+    struct nlmsghdr *last;
+    bool is_full;
+};
+
+enum bt_slot_state {
+    BT_SLOT_CLEAN,    /* nothing in the kernel */
+    BT_SLOT_LIVE,     /* elements in force (or sealed) */
+    BT_SLOT_RESERVED, /* element in `reserved` only */
+    BT_SLOT_DEAD,     /* no elements; device, or flows, may still be there */
+    BT_SLOT_STUCK     /* the kernel refused to take the elements out; tried again by collect */
+};
+
+struct bt_slot {
+    enum bt_slot_state state;
+    int ifindex;
+    bool is_down;   /* the link was set down by us, for drift */
+    bool has_flows; /* dead, and its conntrack entries could not be deleted yet */
+    struct bt_lease lease;
+};
+
+struct bt_uplink {
+    int ifindex;
+    bool is_borrowed; /* did not forward before */
+};
+
+struct bt_kernel {
+    struct bt_kernel_config config;
+    int netfilter_fd, netfilter_events_fd, route_fd, route_events_fd;
+    uint32_t netfilter_port, sequence;
+    uint32_t high_water; /* generations up to this one may have been handed out */
+    uint64_t reserved_deadline_ms;
+    bool is_provisioned, has_ipv6;
+    bool does_host_forward; /* net.ipv4.conf.all.forwarding */
+    struct bt_slot slots[BT_POOL_SLOTS_MAX];
+    struct bt_uplink uplinks[BT_UPLINKS_MAX];
+    size_t uplink_count;
+    uint8_t batch_buffer[BT_BATCH_SIZE];
+    uint8_t receive_buffer[BT_RECEIVE_SIZE];
+};
+
+/* ---- kernel_linux_netlink.c ------------------------------------------------------------------------------
+ */
+
+/* A bound, close-on-exec netlink socket; groups is the legacy bit mask of multicast groups. */
+int bt_netlink_open(int protocol, uint32_t groups, int *ret_fd, uint32_t *ret_port) BT_MUST_CHECK;
+
+/* Starts an empty batch in the kernel's own buffer: one at a time. */
+void bt_batch_start(struct bt_kernel *kernel, struct bt_batch *batch);
+/* Appends a message header with its family header behind it (length extra, zeroed). NULL when full. */
+struct nlmsghdr *bt_batch_message(struct bt_batch *batch, uint16_t type, uint16_t flags, size_t extra);
+/* To be called when the attributes of that message are written. */
+void bt_batch_message_end(struct bt_batch *batch, struct nlmsghdr *message);
+/* Room left for attributes of the message being written. */
+size_t bt_batch_room(const struct bt_batch *batch, const struct nlmsghdr *message);
+
+/* Sends and waits for the answers. -EAGAIN: it cannot be told whether the kernel acted (read back). */
+int bt_batch_send_nftables(struct bt_kernel *kernel, struct bt_batch *batch) BT_MUST_CHECK;
+/* Route messages are not a transaction: all are tried, the first error is returned. */
+int bt_batch_send_route(struct bt_kernel *kernel, struct bt_batch *batch) BT_MUST_CHECK;
+
+/* Sends one request (a dump or a single get) and calls visit for every message of the answer, until it
+ * returns non-zero. */
+typedef int (*bt_netlink_visit)(const struct nlmsghdr *message, void *context);
+int bt_netlink_query(struct bt_kernel *kernel, int fd, const struct nlmsghdr *request, bt_netlink_visit visit,
+                     void *context) BT_MUST_CHECK;
+
+/* Walks attributes; a length that does not fit ends the walk. (libmnl's own loops do not compile with
+ * -Wconversion.) */
+struct bt_attributes {
+    const uint8_t *at;
+    size_t left;
+};
+struct bt_attributes bt_attributes_in(const struct nlattr *nest);
+/* header_length: of the family header in front of the attributes. */
+struct bt_attributes bt_attributes_of(const struct nlmsghdr *message, size_t header_length);
+bool bt_attribute_next(struct bt_attributes *walk, const struct nlattr **ret_attribute);
+const struct nlattr *bt_attribute_find(struct bt_attributes walk, uint16_t type);
+/* The attribute's value when it has exactly this length, else fallback. */
+uint32_t bt_attribute_u32(const struct nlattr *attribute, uint32_t fallback);
+
+/* Milliseconds of CLOCK_BOOTTIME. */
+uint64_t bt_boottime_ms(void);
+
+/* ---- kernel_linux_table.c --------------------------------------------------------------------------------
+ */
+
+/* Appends the table, its sets, chains and rules (no elements). */
+int bt_table_encode(struct bt_kernel *kernel, struct bt_batch *batch) BT_MUST_CHECK;
+/* Appends the deletion of the table, whether it exists or not. */
+void bt_table_encode_removal(struct bt_batch *batch);
+/* 0: sets, chains and rules in the kernel are exactly those that bt_table_encode makes. -ENOENT, -EUCLEAN. */
+int bt_table_compare(struct bt_kernel *kernel) BT_MUST_CHECK;
+/* Appends all rules to batch (NULL: only counts them), and tells their number and digest.
+ * kernel_linux_rules.c. */
+int bt_rules_build(const struct bt_kernel *kernel, struct bt_batch *batch, uint64_t *ret_digest,
+                   uint32_t *ret_count) BT_MUST_CHECK;
+struct nftnl_rule;
+int bt_rule_digest(const struct nftnl_rule *rule, uint64_t *digest) BT_MUST_CHECK;
+#define BT_DIGEST_START 0xcbf29ce484222325U
+uint64_t bt_digest_add(uint64_t digest, const void *data, size_t length);
+/* Starts and ends a transaction around what the others append. */
+void bt_transaction_start(struct bt_kernel *kernel, struct bt_batch *batch);
+int bt_transaction_commit(struct bt_kernel *kernel, struct bt_batch *batch) BT_MUST_CHECK;
+
+/* ---- kernel_linux_elements.c -----------------------------------------------------------------------------
+ */
+
+void bt_element_add(struct bt_batch *batch, const struct bt_element *element);
+void bt_element_remove(struct bt_batch *batch, const struct bt_element *element);
+void bt_set_flush(struct bt_batch *batch, enum bt_set set);
+
+/* Which of a lease's elements. */
+#define BT_PART_AUTHORITY 1U /* everything that permits anything */
+#define BT_PART_ACCOUNT 2U   /* its counters */
+#define BT_PART_RECORD 4U    /* its line in `leases` */
+#define BT_PART_RESERVED 8U  /* its line in `reserved` */
+
+typedef void (*bt_element_visit)(void *context, const struct bt_element *element);
+/* Calls visit for each element that the lease owns by itself. */
+void bt_lease_elements(const struct bt_kernel *kernel, const struct bt_lease *lease, unsigned parts,
+                       bt_element_visit visit, void *context);
+/* Calls visit for each element that links the lease with its gateway, orchestrator or agents among table.
+ * Sealed leases have no links; leases of the same slot are passed over. */
+void bt_lease_links(const struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease,
+                    bt_element_visit visit, void *context);
+/* The same, but only those links that the lease dials itself: each link of a whole table once. */
+void bt_lease_dials(const struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease,
+                    bt_element_visit visit, void *context);
+/* The element of `state`. */
+void bt_state_element(uint32_t high_water, struct bt_element *ret_element);
+int bt_state_read(const struct bt_element *element, uint32_t *ret_high_water) BT_MUST_CHECK;
+int bt_record_read(const struct bt_element *element, struct bt_lease *ret_lease, int *ret_ifindex,
+                   uint64_t *ret_deadline_ms) BT_MUST_CHECK;
+void bt_element_address(enum bt_set set, uint32_t address, struct bt_element *ret_element);
+void bt_element_interface(enum bt_set set, int ifindex, struct bt_element *ret_element);
+
+/* ---- kernel_linux_readback.c -----------------------------------------------------------------------------
+ */
+
+/* Calls visit for every element of a set in the kernel. -ENOENT: no such set. */
+int bt_set_dump(struct bt_kernel *kernel, enum bt_set set, bt_element_visit visit,
+                void *context) BT_MUST_CHECK;
+/* Reads one element by the key in it. -ENOENT. */
+int bt_element_get(struct bt_kernel *kernel, struct bt_element *element) BT_MUST_CHECK;
+/* Compares the elements in the kernel with what the slots of the kernel instance say. 0 or -EUCLEAN. */
+int bt_elements_compare(struct bt_kernel *kernel, struct bt_lease_table live) BT_MUST_CHECK;
+
+/* ---- kernel_linux_write.c --------------------------------------------------------------------------------
+ */
+
+/* Appends the elements of one lease and, if asked, its links: taken out, or put in. */
+void bt_lease_write(const struct bt_kernel *kernel, struct bt_batch *batch, struct bt_lease_table table,
+                    const struct bt_lease *lease, unsigned parts, bool is_linked, bool is_added);
+/* Appends what raises the highest generation to high_water. */
+void bt_state_write(const struct bt_kernel *kernel, struct bt_batch *batch, uint32_t high_water);
+/* Replaces all elements by what the slots say: within batch, and further transactions if one is too small.
+ * When is_new, the sets are known to be empty. Commits. */
+int bt_elements_rewrite(struct bt_kernel *kernel, struct bt_batch *batch, struct bt_lease_table live,
+                        bool is_new) BT_MUST_CHECK;
+
+/* ---- kernel_linux_link.c ---------------------------------------------------------------------------------
+ */
+
+/* Makes the TAP of a lease, down, with MAC, address, neighbour and per-interface settings. */
+int bt_link_create(struct bt_kernel *kernel, const struct bt_lease *lease, int *ret_tap_fd,
+                   int *ret_ifindex) BT_MUST_CHECK;
+/* Sets links up or down. With neighbours: a link that was down has lost its permanent neighbour. */
+int bt_link_set_up(struct bt_kernel *kernel, uint16_t slot) BT_MUST_CHECK;
+int bt_link_set_down(struct bt_kernel *kernel, uint16_t slot, bool is_dead) BT_MUST_CHECK;
+int bt_link_set_all(struct bt_kernel *kernel, bool is_up) BT_MUST_CHECK;
+/* Is the device of the lease there, and as it was made? -ENODEV, -EPERM. */
+int bt_link_check(struct bt_kernel *kernel, const struct bt_lease *lease, int ifindex) BT_MUST_CHECK;
+bool bt_link_exists(struct bt_kernel *kernel, int ifindex);
+/* Deletes all devices of the dead group. */
+int bt_link_delete_dead(struct bt_kernel *kernel) BT_MUST_CHECK;
+/* Puts devices called berth<number> that no lease knows into the dead group, down. Returns how many, or
+ * -errno. */
+int bt_link_disown_strangers(struct bt_kernel *kernel) BT_MUST_CHECK;
+
+/* ---- kernel_linux_uplink.c -------------------------------------------------------------------------------
+ */
+
+/* Makes the interfaces of the default routes forward. */
+int bt_uplinks_refresh(struct bt_kernel *kernel) BT_MUST_CHECK;
+/* The interface is gone. */
+int bt_uplink_forget(struct bt_kernel *kernel, int ifindex) BT_MUST_CHECK;
+
+/* ---- kernel_linux_flows.c --------------------------------------------------------------------------------
+ */
+
+/* Deletes the conntrack entries that the lease opened, or that lead to its guest. */
+int bt_flows_delete(struct bt_kernel *kernel, const struct bt_lease *lease) BT_MUST_CHECK;
+
+/* ---- kernel_linux_events.c -------------------------------------------------------------------------------
+ */
+
+int bt_events_open(struct bt_kernel *kernel) BT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,365 @@
+/* Elements of the sets: what one lease has in each of them, and their netlink encoding.
+ *
+ * On the way of every LEASE and RELEASE: written with libmnl alone, no allocation. Must not look at the
+ * kernel.
+ */
+#include "helper/kernel_linux.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <libmnl/libmnl.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <string.h>
+
+/* ---- encoding ---------------------------------------------------------------------------------------------
+ */
+
+/* A list attribute's length is 16 bits; a list is closed well before. One element takes less than
+ * ELEMENT_ROOM. */
+#define LIST_MAX 32768U
+#define ELEMENT_ROOM 256U
+
+static bool batch_open_list(struct bt_batch *batch, uint16_t type, enum bt_set set)
+{
+    bool may_continue = batch->open && batch->open_type == type && batch->open_set == set &&
+                        batch->open->nlmsg_len < LIST_MAX;
+    if (may_continue && batch->used + ELEMENT_ROOM + 4096U < batch->size)
+        return true;
+    struct nlmsghdr *message =
+        bt_batch_message(batch, (uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | type),
+                         type == NFT_MSG_NEWSETELEM ? NLM_F_CREATE | NLM_F_EXCL : 0, sizeof(struct nfgenmsg));
+    if (!message)
+        return false;
+    struct nfgenmsg *family = mnl_nlmsg_get_payload(message);
+    family->nfgen_family = NFPROTO_INET;
+    mnl_attr_put_strz(message, NFTA_SET_ELEM_LIST_TABLE, BT_TABLE_NAME);
+    mnl_attr_put_strz(message, NFTA_SET_ELEM_LIST_SET, bt_set_layouts[set].name);
+    batch->open_list = mnl_attr_nest_start(message, NFTA_SET_ELEM_LIST_ELEMENTS);
+    mnl_attr_nest_end(message, batch->open_list);
+    batch->open = message;
+    batch->open_type = type;
+    batch->open_set = set;
+    bt_batch_message_end(batch, message);
+    return true;
+}
+
+static void put_data(struct nlmsghdr *message, uint16_t attribute, const void *data, uint32_t length)
+{
+    struct nlattr *nest = mnl_attr_nest_start(message, attribute);
+    mnl_attr_put(message, NFTA_DATA_VALUE, length, data);
+    mnl_attr_nest_end(message, nest);
+}
+
+static void put_element(struct nlmsghdr *message, const struct bt_element *element, bool is_key_only)
+{
+    struct nlattr *nest = mnl_attr_nest_start(message, NFTA_LIST_ELEM);
+    put_data(message, NFTA_SET_ELEM_KEY, element->key, element->key_length);
+    if (!is_key_only && element->data_length > 0)
+        put_data(message, NFTA_SET_ELEM_DATA, element->data, element->data_length);
+    if (!is_key_only && element->userdata_length > 0)
+        mnl_attr_put(message, NFTA_SET_ELEM_USERDATA, element->userdata_length, element->userdata);
+    mnl_attr_nest_end(message, nest);
+}
+
+static void batch_element(struct bt_batch *batch, uint16_t type, const struct bt_element *element)
+{
+    if (!batch_open_list(batch, type, element->set))
+        return;
+    put_element(batch->open, element, type == NFT_MSG_DELSETELEM);
+    mnl_attr_nest_end(batch->open, batch->open_list);
+    bt_batch_message_end(batch, batch->open);
+}
+
+void bt_element_add(struct bt_batch *batch, const struct bt_element *element)
+{
+    batch_element(batch, NFT_MSG_NEWSETELEM, element);
+}
+
+void bt_element_remove(struct bt_batch *batch, const struct bt_element *element)
+{
+    batch_element(batch, NFT_MSG_DELSETELEM, element);
+}
+
+void bt_set_flush(struct bt_batch *batch, enum bt_set set)
+{
+    struct nlmsghdr *message =
+        bt_batch_message(batch, (NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_DELSETELEM, 0, sizeof(struct nfgenmsg));
+    if (!message)
+        return;
+    struct nfgenmsg *family = mnl_nlmsg_get_payload(message);
+    family->nfgen_family = NFPROTO_INET;
+    mnl_attr_put_strz(message, NFTA_SET_ELEM_LIST_TABLE, BT_TABLE_NAME);
+    mnl_attr_put_strz(message, NFTA_SET_ELEM_LIST_SET, bt_set_layouts[set].name);
+    bt_batch_message_end(batch, message);
+}
+
+/* ---- keys
+ * --------------------------------------------------------------------------------------------------- */
+
+static void key_append(struct bt_element *element, const void *data, uint32_t length)
+{
+    memcpy(element->key + element->key_length, data, length);
+    element->key_length += (length + 3U) & ~3U; /* registers have four bytes */
+}
+
+static void key_u32(struct bt_element *element, uint32_t value)
+{
+    key_append(element, &value, sizeof(value));
+}
+
+static void set_data(struct bt_element *element, uint32_t value)
+{
+    memcpy(element->data, &value, sizeof(value));
+    element->data_length = sizeof(value);
+}
+
+void bt_element_address(enum bt_set set, uint32_t address, struct bt_element *ret_element)
+{
+    *ret_element = (struct bt_element){.set = set};
+    key_u32(ret_element, htonl(address));
+}
+
+void bt_element_interface(enum bt_set set, int ifindex, struct bt_element *ret_element)
+{
+    *ret_element = (struct bt_element){.set = set};
+    key_u32(ret_element, (uint32_t)ifindex);
+}
+
+/* ---- user data: one TLV as nft uses them, of a type that nft does not know and passes over
+ * -------------------- */
+
+#define RECORD_TYPE 200U
+#define RECORD_VERSION 1U
+#define RECORD_LENGTH 26U
+
+static void record_write(const struct bt_lease *lease, uint64_t deadline_ms, struct bt_element *element)
+{
+    uint8_t *at = element->userdata;
+    at[0] = RECORD_TYPE;
+    at[1] = RECORD_LENGTH;
+    at[2] = RECORD_VERSION;
+    at[3] = lease->kind;
+    at[4] = lease->role;
+    at[5] = lease->environment;
+    at[6] = lease->is_sealed ? 1 : 0;
+    at[7] = 0;
+    bt_store_u16(at + 8, lease->slot);
+    bt_store_u16(at + 10, 0);
+    bt_store_u32(at + 12, lease->uid);
+    bt_store_u32(at + 16, lease->generation);
+    bt_store_u64(at + 20, deadline_ms);
+    element->userdata_length = RECORD_LENGTH + 2;
+}
+
+int bt_record_read(const struct bt_element *element, struct bt_lease *ret_lease, int *ret_ifindex,
+                   uint64_t *ret_deadline_ms)
+{
+    const uint8_t *at = element->userdata;
+    uint32_t ifindex;
+    if (element->key_length != sizeof(ifindex) || element->userdata_length != RECORD_LENGTH + 2 ||
+        at[0] != RECORD_TYPE || at[1] != RECORD_LENGTH || at[2] != RECORD_VERSION)
+        return -EBADMSG;
+    struct bt_lease lease = {.slot = bt_load_u16(at + 8),
+                             .generation = bt_load_u32(at + 16),
+                             .uid = bt_load_u32(at + 12),
+                             .kind = at[3],
+                             .role = at[4],
+                             .environment = at[5],
+                             .is_sealed = at[6] != 0};
+    if (lease.slot >= BT_POOL_SLOTS_MAX || lease.kind >= BT_KIND_MAX || lease.role >= BT_ROLE_MAX ||
+        lease.environment >= BT_ENVIRONMENTS || lease.generation == 0)
+        return -EBADMSG;
+    memcpy(&ifindex, element->key, sizeof(ifindex));
+    *ret_lease = lease;
+    *ret_ifindex = (int)ifindex;
+    *ret_deadline_ms = bt_load_u64(at + 20);
+    return 0;
+}
+
+#define STATE_KEY 1U
+#define STATE_LENGTH 10U
+static const uint8_t state_magic[6] = {'b', 'e', 'r', 't', 'h', RECORD_VERSION};
+
+void bt_state_element(uint32_t high_water, struct bt_element *ret_element)
+{
+    *ret_element = (struct bt_element){.set = BT_SET_STATE, .userdata_length = STATE_LENGTH + 2};
+    key_u32(ret_element, STATE_KEY);
+    ret_element->userdata[0] = RECORD_TYPE;
+    ret_element->userdata[1] = STATE_LENGTH;
+    memcpy(ret_element->userdata + 2, state_magic, sizeof(state_magic));
+    bt_store_u32(ret_element->userdata + 8, high_water);
+}
+
+int bt_state_read(const struct bt_element *element, uint32_t *ret_high_water)
+{
+    struct bt_element wanted;
+    bt_state_element(0, &wanted);
+    if (element->userdata_length != wanted.userdata_length ||
+        memcmp(element->userdata, wanted.userdata, 8) != 0)
+        return -EBADMSG;
+    *ret_high_water = bt_load_u32(element->userdata + 8);
+    return 0;
+}
+
+/* ---- the elements of a lease
+ * ---------------------------------------------------------------------------------- */
+
+struct addresses {
+    uint32_t ifindex, host, guest; /* addresses in network byte order */
+    uint8_t host_mac[6], guest_mac[6];
+};
+
+static void addresses_of(const struct bt_kernel *kernel, uint16_t slot, struct addresses *ret_addresses)
+{
+    struct addresses found = {0};
+    found.ifindex = (uint32_t)kernel->slots[slot].ifindex;
+    /* The engine hands out slots of the pool only: what is outside gets address 0, which never passes. */
+    if (bt_pool_tap_addresses(&kernel->config.pool, slot, &found.host, &found.guest) == 0) {
+        found.host = htonl(found.host);
+        found.guest = htonl(found.guest);
+    }
+    if (bt_pool_tap_macs(&kernel->config.pool, slot, found.host_mac, found.guest_mac) < 0)
+        memset(found.guest_mac, 0, sizeof(found.guest_mac));
+    *ret_addresses = found;
+}
+
+static void visit_with_number(enum bt_set set, uint32_t ifindex, uint32_t number, bt_element_visit visit,
+                              void *context)
+{
+    struct bt_element element = {.set = set};
+    key_u32(&element, ifindex);
+    key_u32(&element, number);
+    visit(context, &element);
+}
+
+static void authority_elements(const struct bt_lease *lease, const struct addresses *own,
+                               bt_element_visit visit, void *context)
+{
+    if (lease->is_sealed)
+        return;
+    struct bt_element source = {.set = BT_SET_SOURCES};
+    key_u32(&source, own->ifindex);
+    key_append(&source, own->guest_mac, sizeof(own->guest_mac));
+    key_u32(&source, own->guest);
+    visit(context, &source);
+
+    struct bt_element generation = {.set = BT_SET_GENERATIONS};
+    key_u32(&generation, own->ifindex);
+    set_data(&generation, lease->generation);
+    visit(context, &generation);
+
+    visit_with_number(BT_SET_LIVE, own->ifindex, lease->generation, visit, context);
+    visit_with_number(BT_SET_OWNERS, own->ifindex, lease->uid, visit, context);
+    if (lease->role == BT_ROLE_GATEWAY)
+        visit_with_number(BT_SET_UPLINKS, own->ifindex, lease->generation, visit, context);
+}
+
+void bt_lease_elements(const struct bt_kernel *kernel, const struct bt_lease *lease, unsigned parts,
+                       bt_element_visit visit, void *context)
+{
+    struct bt_element element;
+    struct addresses own;
+    addresses_of(kernel, lease->slot, &own);
+    if (parts & BT_PART_AUTHORITY)
+        authority_elements(lease, &own, visit, context);
+    if (parts & BT_PART_ACCOUNT) {
+        bt_element_interface(BT_SET_ACCEPTED, (int)own.ifindex, &element);
+        visit(context, &element);
+        bt_element_interface(BT_SET_REFUSED, (int)own.ifindex, &element);
+        visit(context, &element);
+    }
+    if (parts & BT_PART_RECORD) {
+        bt_element_interface(BT_SET_LEASES, (int)own.ifindex, &element);
+        record_write(lease, 0, &element);
+        visit(context, &element);
+    }
+    if (parts & BT_PART_RESERVED) {
+        bt_element_interface(BT_SET_RESERVED, (int)own.ifindex, &element);
+        record_write(lease, kernel->reserved_deadline_ms, &element);
+        visit(context, &element);
+    }
+}
+
+static void pair_elements(enum bt_set set, uint32_t one, uint32_t other, uint32_t generation,
+                          bt_element_visit visit, void *context)
+{
+    struct bt_element element = {.set = set};
+    key_u32(&element, one);
+    key_u32(&element, other);
+    key_u32(&element, generation);
+    visit(context, &element);
+    element.key_length = 0;
+    key_u32(&element, other);
+    key_u32(&element, one);
+    key_u32(&element, generation);
+    visit(context, &element);
+}
+
+/* dialler reaches server through the ports of its own host address. */
+static void link_elements(const struct bt_kernel *kernel, const struct bt_lease *dialler,
+                          const struct bt_lease *server, bt_element_visit visit, void *context)
+{
+    bool is_agent = dialler->role == BT_ROLE_AGENT;
+    struct addresses from, to;
+    addresses_of(kernel, dialler->slot, &from);
+    addresses_of(kernel, server->slot, &to);
+    struct bt_element element = {.set = is_agent ? BT_SET_GATEWAYS : BT_SET_ORCHESTRATORS};
+    key_u32(&element, from.ifindex);
+    key_u32(&element, from.host);
+    set_data(&element, to.guest);
+    visit(context, &element);
+    pair_elements(is_agent ? BT_SET_AGENT_PAIRS : BT_SET_GATEWAY_PAIRS, from.ifindex, to.ifindex,
+                  dialler->generation, visit, context);
+}
+
+static bool is_family(const struct bt_lease *one, const struct bt_lease *other)
+{
+    return one->uid == other->uid && one->environment == other->environment && one->slot != other->slot &&
+           !one->is_sealed && !other->is_sealed;
+}
+
+/* The server of a role for a lease: the first, should there be two against the engine's rule. */
+static const struct bt_lease *server_of(struct bt_lease_table table, const struct bt_lease *lease,
+                                        enum bt_role role)
+{
+    for (size_t i = 0; i < table.count; i++) {
+        if (table.leases[i].role == role && is_family(lease, &table.leases[i]))
+            return &table.leases[i];
+    }
+    return NULL;
+}
+
+static void link_diallers(const struct bt_kernel *kernel, struct bt_lease_table table,
+                          const struct bt_lease *server, enum bt_role role, bt_element_visit visit,
+                          void *context)
+{
+    for (size_t i = 0; i < table.count; i++) {
+        if (table.leases[i].role == role && is_family(server, &table.leases[i]))
+            link_elements(kernel, &table.leases[i], server, visit, context);
+    }
+}
+
+void bt_lease_dials(const struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease,
+                    bt_element_visit visit, void *context)
+{
+    if (lease->is_sealed || lease->role == BT_ROLE_ORCHESTRATOR)
+        return;
+    enum bt_role role = lease->role == BT_ROLE_AGENT ? BT_ROLE_GATEWAY : BT_ROLE_ORCHESTRATOR;
+    const struct bt_lease *server = server_of(table, lease, role);
+    if (server)
+        link_elements(kernel, lease, server, visit, context);
+}
+
+void bt_lease_links(const struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease,
+                    bt_element_visit visit, void *context)
+{
+    if (lease->is_sealed)
+        return;
+    bt_lease_dials(kernel, table, lease, visit, context);
+    if (lease->role == BT_ROLE_GATEWAY)
+        link_diallers(kernel, table, lease, BT_ROLE_AGENT, visit, context);
+    if (lease->role == BT_ROLE_ORCHESTRATOR)
+        link_diallers(kernel, table, lease, BT_ROLE_GATEWAY, visit, context);
+}

@@ -1,0 +1,167 @@
+/* What happens to rules, links and routes behind our back.
+ *
+ * Two sockets that the engine polls. Our own transactions are filtered out in the kernel, by the port of the
+ * socket that sent them, so a busy helper does not wake itself. Overflow is not an error: it counts as drift,
+ * and is looked into.
+ */
+#include "helper/kernel_linux.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <libmnl/libmnl.h>
+#include <linux/filter.h>
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Events come in bursts; the rest stays for the next turn of the engine's loop. */
+#define DATAGRAMS_PER_TURN 256
+
+static int ignore_own(int fd, uint32_t own_port)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct nlmsghdr, nlmsg_pid)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(own_port), 0, 1), /* loads are big-endian */
+        BPF_STMT(BPF_RET | BPF_K, 0),
+        BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+    };
+    struct sock_fprog program = {.len = BT_ARRAY_LENGTH(code), .filter = code};
+    return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0 ? -errno : 0;
+}
+
+int bt_events_open(struct bt_kernel *kernel)
+{
+    uint32_t ignored;
+    bt_auto_fd rules_fd = -1;
+    bt_auto_fd links_fd = -1;
+    int error = bt_netlink_open(NETLINK_NETFILTER, 0, &rules_fd, &ignored);
+    if (error == 0)
+        error = ignore_own(rules_fd, kernel->netfilter_port);
+    if (error < 0)
+        return error;
+    int group = NFNLGRP_NFTABLES;
+    if (setsockopt(rules_fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)) < 0)
+        return -errno;
+    error = bt_netlink_open(NETLINK_ROUTE, RTMGRP_LINK | RTMGRP_IPV4_ROUTE, &links_fd, &ignored);
+    if (error < 0)
+        return error;
+    kernel->netfilter_events_fd = bt_fd_take(&rules_fd);
+    kernel->route_events_fd = bt_fd_take(&links_fd);
+    return 0;
+}
+
+void bt_kernel_event_fds(const struct bt_kernel *kernel, int ret_fds[BT_KERNEL_EVENT_FDS])
+{
+    ret_fds[0] = kernel->netfilter_events_fd;
+    ret_fds[1] = kernel->route_events_fd;
+}
+
+struct findings {
+    struct bt_kernel *kernel;
+    bool is_drift;
+    bool is_uplink_touched;
+};
+
+/* Every nftables event but the new generation names its table in attribute 1. */
+static void look_at_rules(const struct nlmsghdr *message, struct findings *findings)
+{
+    if (NFNL_SUBSYS_ID(message->nlmsg_type) != NFNL_SUBSYS_NFTABLES ||
+        NFNL_MSG_TYPE(message->nlmsg_type) == NFT_MSG_NEWGEN ||
+        message->nlmsg_pid == findings->kernel->netfilter_port)
+        return;
+    const struct nlattr *table = bt_attribute_find(bt_attributes_of(message, sizeof(struct nfgenmsg)), 1);
+    if (table && mnl_attr_get_payload_len(table) == sizeof(BT_TABLE_NAME) &&
+        memcmp(mnl_attr_get_payload(table), BT_TABLE_NAME, sizeof(BT_TABLE_NAME)) == 0)
+        findings->is_drift = true;
+}
+
+/* A leased device under another name would not be caught by the rules for berth*. */
+static void look_at_link(const struct nlmsghdr *message, struct findings *findings)
+{
+    const struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
+    struct bt_kernel *kernel = findings->kernel;
+    for (size_t i = 0; i < kernel->config.pool.slots; i++) {
+        const struct bt_slot *slot = &kernel->slots[i];
+        if (slot->state == BT_SLOT_CLEAN || slot->ifindex != link->ifi_index)
+            continue;
+        char name[BT_INTERFACE_NAME_SIZE];
+        const struct nlattr *found =
+            bt_attribute_find(bt_attributes_of(message, sizeof(struct ifinfomsg)), IFLA_IFNAME);
+        bool is_live = slot->state == BT_SLOT_LIVE || slot->state == BT_SLOT_RESERVED;
+        if (is_live && found && bt_pool_tap_name(&kernel->config.pool, (uint16_t)i, name) == 0 &&
+            strncmp(mnl_attr_get_payload(found), name, mnl_attr_get_payload_len(found)) != 0)
+            findings->is_drift = true;
+        return;
+    }
+    if (message->nlmsg_type == RTM_DELLINK && bt_uplink_forget(kernel, link->ifi_index) < 0)
+        findings->is_drift = true;
+    findings->is_uplink_touched = true;
+}
+
+static void look_at_route(const struct nlmsghdr *message, struct findings *findings)
+{
+    switch (message->nlmsg_type) {
+    case RTM_NEWLINK:
+    case RTM_DELLINK:
+        if (mnl_nlmsg_get_payload_len(message) >= sizeof(struct ifinfomsg))
+            look_at_link(message, findings);
+        break;
+    case RTM_NEWROUTE:
+    case RTM_DELROUTE:
+        if (mnl_nlmsg_get_payload_len(message) >= sizeof(struct rtmsg) &&
+            ((const struct rtmsg *)mnl_nlmsg_get_payload(message))->rtm_dst_len == 0)
+            findings->is_uplink_touched = true;
+        break;
+    default:
+        break;
+    }
+}
+
+typedef void (*look)(const struct nlmsghdr *message, struct findings *findings);
+
+/* 1: events were lost. */
+static int read_events(struct findings *findings, int fd, look look_at)
+{
+    struct bt_kernel *kernel = findings->kernel;
+    bool is_lossy = false;
+    for (int i = 0; i < DATAGRAMS_PER_TURN; i++) {
+        ssize_t length =
+            recv(fd, kernel->receive_buffer, sizeof(kernel->receive_buffer), MSG_DONTWAIT | MSG_TRUNC);
+        if (length < 0 && errno == EINTR)
+            continue;
+        if (length < 0 && errno == ENOBUFS) {
+            is_lossy = true;
+            continue;
+        }
+        if (length < 0)
+            return errno == EAGAIN || errno == EWOULDBLOCK ? is_lossy : -errno;
+        if ((size_t)length > sizeof(kernel->receive_buffer)) {
+            is_lossy = true;
+            continue;
+        }
+        int left = (int)length;
+        const struct nlmsghdr *message = (const struct nlmsghdr *)(const void *)kernel->receive_buffer;
+        for (; mnl_nlmsg_ok(message, left); message = mnl_nlmsg_next(message, &left))
+            look_at(message, findings);
+    }
+    return is_lossy;
+}
+
+int bt_kernel_handle_events(struct bt_kernel *kernel, bool *ret_is_drift)
+{
+    struct findings findings = {.kernel = kernel};
+    int rules = read_events(&findings, kernel->netfilter_events_fd, look_at_rules);
+    if (rules < 0)
+        return rules;
+    int links = read_events(&findings, kernel->route_events_fd, look_at_route);
+    if (links < 0)
+        return links;
+    if (findings.is_uplink_touched || links > 0) {
+        int error = bt_uplinks_refresh(kernel);
+        if (error < 0)
+            findings.is_drift = true; /* the set of borrowed interfaces could not be written */
+    }
+    *ret_is_drift = findings.is_drift || rules > 0;
+    return 0;
+}

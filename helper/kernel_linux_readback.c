@@ -1,0 +1,244 @@
+/* Reading the elements of the table back, and comparing them with what they must be.
+ *
+ * Called for STATUS, COUNTERS, RECONCILE, after a restart and whenever an answer of the kernel was ambiguous.
+ * What is read is data: lengths are checked, nothing is believed that does not fit the set's layout.
+ */
+#include "helper/kernel_linux.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <libmnl/libmnl.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <string.h>
+
+/* ---- parsing
+ * ------------------------------------------------------------------------------------------------ */
+
+static const struct nlattr *find(const struct nlattr *nest, uint16_t type)
+{
+    return bt_attribute_find(bt_attributes_in(nest), type);
+}
+
+/* Copies an attribute's payload when it fits. */
+static int copy(const struct nlattr *attribute, uint8_t *to, size_t room, uint32_t *ret_length)
+{
+    size_t length = mnl_attr_get_payload_len(attribute);
+    if (length > room)
+        return -EBADMSG;
+    memcpy(to, mnl_attr_get_payload(attribute), length);
+    *ret_length = (uint32_t)length;
+    return 0;
+}
+
+static uint64_t load_be64(const struct nlattr *attribute)
+{
+    uint64_t value = 0;
+    if (attribute && mnl_attr_get_payload_len(attribute) == sizeof(value))
+        memcpy(&value, mnl_attr_get_payload(attribute), sizeof(value));
+    return be64toh(value);
+}
+
+/* An expression is {name, data}; only counters are of interest. */
+static void parse_expression(const struct nlattr *nest, struct bt_element *element)
+{
+    const struct nlattr *name = find(nest, NFTA_EXPR_NAME);
+    const struct nlattr *data = find(nest, NFTA_EXPR_DATA);
+    if (!name || !data || mnl_attr_validate(name, MNL_TYPE_NUL_STRING) < 0 ||
+        strcmp(mnl_attr_get_str(name), "counter") != 0)
+        return;
+    element->counter.bytes = load_be64(find(data, NFTA_COUNTER_BYTES));
+    element->counter.packets = load_be64(find(data, NFTA_COUNTER_PACKETS));
+}
+
+static int parse_element_part(const struct nlattr *attribute, struct bt_element *element)
+{
+    const struct nlattr *inner;
+    struct bt_attributes walk;
+    switch (mnl_attr_get_type(attribute)) {
+    case NFTA_SET_ELEM_KEY:
+        inner = find(attribute, NFTA_DATA_VALUE);
+        return inner ? copy(inner, element->key, sizeof(element->key), &element->key_length) : -EBADMSG;
+    case NFTA_SET_ELEM_DATA:
+        inner = find(attribute, NFTA_DATA_VALUE);
+        return inner ? copy(inner, element->data, sizeof(element->data), &element->data_length) : -EBADMSG;
+    case NFTA_SET_ELEM_USERDATA:
+        return copy(attribute, element->userdata, sizeof(element->userdata), &element->userdata_length);
+    case NFTA_SET_ELEM_EXPR:
+        parse_expression(attribute, element);
+        return 0;
+    case NFTA_SET_ELEM_EXPRESSIONS:
+        walk = bt_attributes_in(attribute);
+        while (bt_attribute_next(&walk, &inner))
+            parse_expression(inner, element);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static int parse_element(const struct nlattr *nest, enum bt_set set, struct bt_element *ret_element)
+{
+    struct bt_element element = {.set = set};
+    const struct nlattr *attribute;
+    struct bt_attributes parts = bt_attributes_in(nest);
+    while (bt_attribute_next(&parts, &attribute)) {
+        int error = parse_element_part(attribute, &element);
+        if (error < 0)
+            return error;
+    }
+    *ret_element = element;
+    return 0;
+}
+
+struct element_walk {
+    enum bt_set set;
+    bt_element_visit visit;
+    void *context;
+};
+
+static int walk_elements(const struct nlmsghdr *message, void *context)
+{
+    struct element_walk *walk = context;
+    const struct nlattr *nest;
+    const struct nlattr *list =
+        bt_attribute_find(bt_attributes_of(message, sizeof(struct nfgenmsg)), NFTA_SET_ELEM_LIST_ELEMENTS);
+    if (!list)
+        return 0;
+    struct bt_attributes elements = bt_attributes_in(list);
+    while (bt_attribute_next(&elements, &nest)) {
+        struct bt_element element;
+        int error = parse_element(nest, walk->set, &element);
+        if (error < 0)
+            return error;
+        walk->visit(walk->context, &element);
+    }
+    return 0;
+}
+
+static struct nlmsghdr *element_request(struct bt_kernel *kernel, struct bt_batch *batch, enum bt_set set,
+                                        uint16_t flags)
+{
+    bt_batch_start(kernel, batch);
+    struct nlmsghdr *message = bt_batch_message(batch, (NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_GETSETELEM,
+                                                flags, sizeof(struct nfgenmsg));
+    struct nfgenmsg *family = mnl_nlmsg_get_payload(message);
+    family->nfgen_family = NFPROTO_INET;
+    mnl_attr_put_strz(message, NFTA_SET_ELEM_LIST_TABLE, BT_TABLE_NAME);
+    mnl_attr_put_strz(message, NFTA_SET_ELEM_LIST_SET, bt_set_layouts[set].name);
+    kernel->sequence = batch->sequence;
+    return message;
+}
+
+int bt_set_dump(struct bt_kernel *kernel, enum bt_set set, bt_element_visit visit, void *context)
+{
+    struct bt_batch batch;
+    struct element_walk walk = {.set = set, .visit = visit, .context = context};
+    struct nlmsghdr *message = element_request(kernel, &batch, set, NLM_F_DUMP);
+    return bt_netlink_query(kernel, kernel->netfilter_fd, message, walk_elements, &walk);
+}
+
+static void keep_element(void *context, const struct bt_element *element)
+{
+    struct bt_element *kept = context;
+    *kept = *element;
+}
+
+int bt_element_get(struct bt_kernel *kernel, struct bt_element *element)
+{
+    struct bt_batch batch;
+    struct bt_element found = {.key_length = 0};
+    struct element_walk walk = {.set = element->set, .visit = keep_element, .context = &found};
+    struct nlmsghdr *message = element_request(kernel, &batch, element->set, 0);
+    struct nlattr *list = mnl_attr_nest_start(message, NFTA_SET_ELEM_LIST_ELEMENTS);
+    struct nlattr *nest = mnl_attr_nest_start(message, NFTA_LIST_ELEM);
+    struct nlattr *key = mnl_attr_nest_start(message, NFTA_SET_ELEM_KEY);
+    mnl_attr_put(message, NFTA_DATA_VALUE, element->key_length, element->key);
+    mnl_attr_nest_end(message, key);
+    mnl_attr_nest_end(message, nest);
+    mnl_attr_nest_end(message, list);
+    int error = bt_netlink_query(kernel, kernel->netfilter_fd, message, walk_elements, &walk);
+    if (error < 0)
+        return error;
+    if (found.key_length != element->key_length || memcmp(found.key, element->key, found.key_length) != 0)
+        return -ENOENT;
+    *element = found;
+    return 0;
+}
+
+/* ---- comparing: a sum of digests does not depend on the order in which a hash table is walked
+ * ------------------- */
+
+struct tally {
+    uint64_t sum[BT_SET_MAX];
+    uint32_t count[BT_SET_MAX];
+};
+
+static uint64_t element_digest(const struct bt_element *element)
+{
+    uint64_t digest = BT_DIGEST_START;
+    digest = bt_digest_add(digest, element->key, element->key_length);
+    digest = bt_digest_add(digest, element->data, element->data_length);
+    digest = bt_digest_add(digest, element->userdata, element->userdata_length);
+    /* The finishing steps of splitmix64, so that sums of similar elements do not meet. */
+    digest = (digest ^ digest >> 30) * 0xbf58476d1ce4e5b9U;
+    digest = (digest ^ digest >> 27) * 0x94d049bb133111ebU;
+    return digest ^ digest >> 31;
+}
+
+static void tally_add(void *context, const struct bt_element *element)
+{
+    struct tally *tally = context;
+    tally->sum[element->set] += element_digest(element);
+    tally->count[element->set]++;
+}
+
+static void tally_constants(const struct bt_kernel *kernel, struct tally *tally)
+{
+    struct bt_element element;
+    bt_state_element(kernel->high_water, &element);
+    tally_add(tally, &element);
+    for (size_t i = 0; i < kernel->uplink_count; i++) {
+        if (!kernel->uplinks[i].is_borrowed)
+            continue;
+        bt_element_interface(BT_SET_BORROWED, kernel->uplinks[i].ifindex, &element);
+        tally_add(tally, &element);
+    }
+    for (size_t i = 0; i < kernel->config.resolver_count; i++) {
+        bt_element_address(BT_SET_RESOLVERS, kernel->config.resolvers[i], &element);
+        tally_add(tally, &element);
+    }
+}
+
+static void tally_expected(const struct bt_kernel *kernel, struct bt_lease_table live, struct tally *tally)
+{
+    for (size_t i = 0; i < live.count; i++) {
+        const struct bt_lease *lease = &live.leases[i];
+        bt_lease_elements(kernel, lease, BT_PART_AUTHORITY | BT_PART_ACCOUNT | BT_PART_RECORD, tally_add,
+                          tally);
+        /* Each link once, from the side that dials. */
+        bt_lease_dials(kernel, live, lease, tally_add, tally);
+    }
+    for (uint16_t slot = 0; slot < kernel->config.pool.slots; slot++) {
+        if (kernel->slots[slot].state == BT_SLOT_RESERVED)
+            bt_lease_elements(kernel, &kernel->slots[slot].lease, BT_PART_ACCOUNT | BT_PART_RESERVED,
+                              tally_add, tally);
+    }
+    tally_constants(kernel, tally);
+}
+
+int bt_elements_compare(struct bt_kernel *kernel, struct bt_lease_table live)
+{
+    struct tally expected = {.sum = {0}}, found = {.sum = {0}};
+    tally_expected(kernel, live, &expected);
+    for (unsigned set = 0; set < BT_SET_COUNTED; set++) {
+        int error = bt_set_dump(kernel, (enum bt_set)set, tally_add, &found);
+        if (error < 0)
+            return error == -ENOENT ? -EUCLEAN : error;
+        if (expected.sum[set] != found.sum[set] || expected.count[set] != found.count[set])
+            return -EUCLEAN;
+    }
+    return 0;
+}

@@ -1,0 +1,188 @@
+/* Forwarding on the interfaces of the default routes, without net.ipv4.ip_forward and without /proc/sys.
+ *
+ * Called at start and on link and route events. Answers from outside come in by these interfaces and must be
+ * forwarded to gateways. An interface that did not forward before is `borrowed`: the table drops what it
+ * would forward to anything but a guest, so that the host is no more of a router than it was.
+ */
+#include "helper/kernel_linux.h"
+
+#include <errno.h>
+#include <libmnl/libmnl.h>
+#include <linux/if_link.h>
+#include <linux/ip.h>
+#include <string.h>
+#include <sys/socket.h>
+
+struct default_routes {
+    int ifindexes[BT_UPLINKS_MAX];
+    size_t count;
+};
+
+static void note_interface(struct default_routes *routes, int ifindex)
+{
+    for (size_t i = 0; i < routes->count; i++) {
+        if (routes->ifindexes[i] == ifindex)
+            return;
+    }
+    if (ifindex > 0 && routes->count < BT_UPLINKS_MAX)
+        routes->ifindexes[routes->count++] = ifindex;
+}
+
+static void note_hops(struct default_routes *routes, const struct nlattr *hops)
+{
+    const uint8_t *at = mnl_attr_get_payload(hops);
+    size_t left = mnl_attr_get_payload_len(hops);
+    while (left >= sizeof(struct rtnexthop)) {
+        struct rtnexthop hop;
+        memcpy(&hop, at, sizeof(hop));
+        size_t step = ((size_t)hop.rtnh_len + 3U) & ~(size_t)3U;
+        if (hop.rtnh_len < sizeof(hop) || step > left)
+            return;
+        note_interface(routes, hop.rtnh_ifindex);
+        at += step;
+        left -= step;
+    }
+}
+
+static int note_route(const struct nlmsghdr *message, void *context)
+{
+    struct default_routes *routes = context;
+    if (message->nlmsg_type != RTM_NEWROUTE || mnl_nlmsg_get_payload_len(message) < sizeof(struct rtmsg))
+        return 0;
+    const struct rtmsg *route = mnl_nlmsg_get_payload(message);
+    if (route->rtm_family != AF_INET || route->rtm_dst_len != 0 || route->rtm_type != RTN_UNICAST)
+        return 0;
+    struct bt_attributes walk = bt_attributes_of(message, sizeof(struct rtmsg));
+    note_interface(routes, (int)bt_attribute_u32(bt_attribute_find(walk, RTA_OIF), 0));
+    const struct nlattr *hops = bt_attribute_find(walk, RTA_MULTIPATH);
+    if (hops)
+        note_hops(routes, hops);
+    return 0;
+}
+
+static int find_default_routes(struct bt_kernel *kernel, struct default_routes *routes)
+{
+    struct bt_batch batch;
+    bt_batch_start(kernel, &batch);
+    struct nlmsghdr *message = bt_batch_message(&batch, RTM_GETROUTE, NLM_F_DUMP, sizeof(struct rtmsg));
+    struct rtmsg *route = mnl_nlmsg_get_payload(message);
+    route->rtm_family = AF_INET;
+    kernel->sequence = batch.sequence;
+    return bt_netlink_query(kernel, kernel->route_fd, message, note_route, routes);
+}
+
+/* IFLA_AF_SPEC / AF_INET / IFLA_INET_CONF is an array of the settings, the first at index 0. */
+static int note_forwarding(const struct nlmsghdr *message, void *context)
+{
+    uint32_t value;
+    size_t offset = (IPV4_DEVCONF_FORWARDING - 1) * sizeof(value);
+    if (message->nlmsg_type != RTM_NEWLINK)
+        return 0;
+    const struct nlattr *at =
+        bt_attribute_find(bt_attributes_of(message, sizeof(struct ifinfomsg)), IFLA_AF_SPEC);
+    if (at)
+        at = bt_attribute_find(bt_attributes_in(at), AF_INET);
+    if (at)
+        at = bt_attribute_find(bt_attributes_in(at), IFLA_INET_CONF);
+    if (!at || mnl_attr_get_payload_len(at) < offset + sizeof(value))
+        return 0;
+    memcpy(&value, (const uint8_t *)mnl_attr_get_payload(at) + offset, sizeof(value));
+    *(bool *)context = value != 0;
+    return 0;
+}
+
+static int read_forwarding(struct bt_kernel *kernel, int ifindex, bool *ret_does_forward)
+{
+    struct bt_batch batch;
+    bool does_forward = false;
+    bt_batch_start(kernel, &batch);
+    struct nlmsghdr *message = bt_batch_message(&batch, RTM_GETLINK, 0, sizeof(struct ifinfomsg));
+    struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
+    link->ifi_index = ifindex;
+    kernel->sequence = batch.sequence;
+    int error = bt_netlink_query(kernel, kernel->route_fd, message, note_forwarding, &does_forward);
+    if (error == 0)
+        *ret_does_forward = does_forward;
+    return error;
+}
+
+static int write_forwarding(struct bt_kernel *kernel, int ifindex)
+{
+    struct bt_batch batch;
+    bt_batch_start(kernel, &batch);
+    struct nlmsghdr *message = bt_batch_message(&batch, RTM_NEWLINK, NLM_F_ACK, sizeof(struct ifinfomsg));
+    struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
+    link->ifi_index = ifindex;
+    struct nlattr *families = mnl_attr_nest_start(message, IFLA_AF_SPEC);
+    struct nlattr *family = mnl_attr_nest_start(message, AF_INET);
+    struct nlattr *conf = mnl_attr_nest_start(message, IFLA_INET_CONF);
+    mnl_attr_put_u32(message, IPV4_DEVCONF_FORWARDING, 1);
+    mnl_attr_nest_end(message, conf);
+    mnl_attr_nest_end(message, family);
+    mnl_attr_nest_end(message, families);
+    bt_batch_message_end(&batch, message);
+    return bt_batch_send_route(kernel, &batch);
+}
+
+static int write_borrowed(struct bt_kernel *kernel, int ifindex, bool is_added)
+{
+    struct bt_batch batch;
+    struct bt_element element;
+    bt_element_interface(BT_SET_BORROWED, ifindex, &element);
+    bt_transaction_start(kernel, &batch);
+    if (is_added)
+        bt_element_add(&batch, &element);
+    else
+        bt_element_remove(&batch, &element);
+    return bt_transaction_commit(kernel, &batch);
+}
+
+static struct bt_uplink *find_uplink(struct bt_kernel *kernel, int ifindex)
+{
+    for (size_t i = 0; i < kernel->uplink_count; i++) {
+        if (kernel->uplinks[i].ifindex == ifindex)
+            return &kernel->uplinks[i];
+    }
+    return NULL;
+}
+
+/* The drop for everybody else comes before the forwarding that would let them through. */
+static int open_uplink(struct bt_kernel *kernel, int ifindex)
+{
+    bool does_forward;
+    int error = read_forwarding(kernel, ifindex, &does_forward);
+    if (error == -ENODEV || (error == 0 && does_forward))
+        return 0;
+    if (error < 0)
+        return error;
+    struct bt_uplink *uplink = find_uplink(kernel, ifindex);
+    if (!uplink && kernel->uplink_count == BT_UPLINKS_MAX)
+        return -ENOSPC;
+    if (!uplink) {
+        error = write_borrowed(kernel, ifindex, true);
+        if (error < 0)
+            return error;
+        kernel->uplinks[kernel->uplink_count++] = (struct bt_uplink){.ifindex = ifindex, .is_borrowed = true};
+    }
+    error = write_forwarding(kernel, ifindex);
+    return error == -ENODEV ? 0 : error;
+}
+
+int bt_uplinks_refresh(struct bt_kernel *kernel)
+{
+    struct default_routes routes = {.count = 0};
+    int error = find_default_routes(kernel, &routes);
+    for (size_t i = 0; error == 0 && i < routes.count; i++)
+        error = open_uplink(kernel, routes.ifindexes[i]);
+    return error;
+}
+
+int bt_uplink_forget(struct bt_kernel *kernel, int ifindex)
+{
+    struct bt_uplink *uplink = find_uplink(kernel, ifindex);
+    if (!uplink)
+        return 0;
+    int error = uplink->is_borrowed ? write_borrowed(kernel, ifindex, false) : 0;
+    *uplink = kernel->uplinks[--kernel->uplink_count];
+    return error;
+}

@@ -1,0 +1,116 @@
+/* Transactions on the elements: those of one lease, and all of them at once.
+ *
+ * Called by the verbs and by repair. Elements are grouped by set, since a message carries elements of one set
+ * only.
+ */
+#include "helper/kernel_linux.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct set_writer {
+    struct bt_batch *batch;
+    enum bt_set set;
+    bool is_added;
+};
+
+static void write_of_set(void *context, const struct bt_element *element)
+{
+    const struct set_writer *writer = context;
+    if (element->set != writer->set)
+        return;
+    if (writer->is_added)
+        bt_element_add(writer->batch, element);
+    else
+        bt_element_remove(writer->batch, element);
+}
+
+void bt_lease_write(const struct bt_kernel *kernel, struct bt_batch *batch, struct bt_lease_table table,
+                    const struct bt_lease *lease, unsigned parts, bool is_linked, bool is_added)
+{
+    struct set_writer writer = {.batch = batch, .is_added = is_added};
+    for (unsigned set = 0; set < BT_SET_COUNTED; set++) {
+        writer.set = (enum bt_set)set;
+        bt_lease_elements(kernel, lease, parts, write_of_set, &writer);
+        bool is_link_set = set == BT_SET_GATEWAYS || set == BT_SET_ORCHESTRATORS ||
+                           set == BT_SET_AGENT_PAIRS || set == BT_SET_GATEWAY_PAIRS;
+        if (is_linked && is_link_set)
+            bt_lease_links(kernel, table, lease, write_of_set, &writer);
+    }
+}
+
+void bt_state_write(const struct bt_kernel *kernel, struct bt_batch *batch, uint32_t high_water)
+{
+    struct bt_element element;
+    bt_state_element(kernel->high_water, &element);
+    bt_element_remove(batch, &element);
+    bt_state_element(high_water, &element);
+    bt_element_add(batch, &element);
+}
+
+static void write_constants(const struct bt_kernel *kernel, struct bt_batch *batch)
+{
+    struct bt_element element;
+    bt_state_element(kernel->high_water, &element);
+    bt_element_add(batch, &element);
+    for (size_t i = 0; i < kernel->uplink_count; i++) {
+        if (!kernel->uplinks[i].is_borrowed)
+            continue;
+        bt_element_interface(BT_SET_BORROWED, kernel->uplinks[i].ifindex, &element);
+        bt_element_add(batch, &element);
+    }
+    for (size_t i = 0; i < kernel->config.resolver_count; i++) {
+        bt_element_address(BT_SET_RESOLVERS, kernel->config.resolvers[i], &element);
+        bt_element_add(batch, &element);
+    }
+}
+
+/* Room that one lease's elements of one set take at most, with their message. */
+#define CHUNK_ROOM 16384U
+
+static int commit_when_full(struct bt_kernel *kernel, struct bt_batch *batch)
+{
+    if (batch->used + CHUNK_ROOM < batch->size)
+        return 0;
+    int error = bt_transaction_commit(kernel, batch);
+    if (error == 0)
+        bt_transaction_start(kernel, batch);
+    return error;
+}
+
+static int write_set(struct bt_kernel *kernel, struct bt_batch *batch, struct bt_lease_table live,
+                     enum bt_set set)
+{
+    struct set_writer writer = {.batch = batch, .set = set, .is_added = true};
+    for (size_t i = 0; i < live.count; i++) {
+        int error = commit_when_full(kernel, batch);
+        if (error < 0)
+            return error;
+        bt_lease_elements(kernel, &live.leases[i], BT_PART_AUTHORITY | BT_PART_ACCOUNT | BT_PART_RECORD,
+                          write_of_set, &writer);
+        bt_lease_dials(kernel, live, &live.leases[i], write_of_set, &writer);
+    }
+    for (uint16_t slot = 0; slot < kernel->config.pool.slots; slot++) {
+        int error = commit_when_full(kernel, batch);
+        if (error < 0)
+            return error;
+        if (kernel->slots[slot].state == BT_SLOT_RESERVED)
+            bt_lease_elements(kernel, &kernel->slots[slot].lease, BT_PART_ACCOUNT | BT_PART_RESERVED,
+                              write_of_set, &writer);
+    }
+    return 0;
+}
+
+int bt_elements_rewrite(struct bt_kernel *kernel, struct bt_batch *batch, struct bt_lease_table live,
+                        bool is_new)
+{
+    for (unsigned set = 0; !is_new && set < BT_SET_COUNTED; set++)
+        bt_set_flush(batch, (enum bt_set)set);
+    write_constants(kernel, batch);
+    for (unsigned set = 0; set < BT_SET_COUNTED; set++) {
+        int error = write_set(kernel, batch, live, (enum bt_set)set);
+        if (error < 0)
+            return error;
+    }
+    return bt_transaction_commit(kernel, batch);
+}
