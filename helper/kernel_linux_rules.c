@@ -62,14 +62,29 @@ static uint64_t digest_text(uint64_t digest, const char *text)
     return bt_digest_add(digest, text ? text : "", text ? strlen(text) + 1 : 1);
 }
 
+static int digest_expression(struct nftnl_expr *expression, void *context);
+
+/* By attributes: kernels differ in whether they name a timeout that is not there. */
+static int digest_dynset(struct nftnl_expr *expression, uint64_t *digest)
+{
+    uint32_t numbers[] = {nftnl_expr_get_u32(expression, NFTNL_EXPR_DYNSET_SREG_KEY),
+                          nftnl_expr_get_u32(expression, NFTNL_EXPR_DYNSET_OP)};
+    *digest = bt_digest_add(*digest, numbers, sizeof(numbers));
+    *digest = digest_text(*digest, nftnl_expr_get_str(expression, NFTNL_EXPR_DYNSET_SET_NAME));
+    return nftnl_expr_expr_foreach(expression, digest_expression, digest);
+}
+
 static int digest_expression(struct nftnl_expr *expression, void *context)
 {
     uint64_t *digest = context;
     char text[512] = {0};
+    const char *name = nftnl_expr_get_str(expression, NFTNL_EXPR_NAME);
+    *digest = digest_text(*digest, name);
+    if (strcmp(name, "dynset") == 0)
+        return digest_dynset(expression, digest);
     int length = nftnl_expr_snprintf(text, sizeof(text), expression, NFTNL_OUTPUT_DEFAULT, 0);
     if (length < 0 || (size_t)length >= sizeof(text))
         return -1;
-    *digest = digest_text(*digest, nftnl_expr_get_str(expression, NFTNL_EXPR_NAME));
     *digest = digest_text(*digest, text);
     return 0;
 }
@@ -213,6 +228,7 @@ static void lookup(struct rules *rules, enum bt_set set)
         return;
     (void)nftnl_expr_set_str(expression, NFTNL_EXPR_LOOKUP_SET, bt_set_layouts[set].name);
     nftnl_expr_set_u32(expression, NFTNL_EXPR_LOOKUP_SREG, REGISTER_A);
+    nftnl_expr_set_u32(expression, NFTNL_EXPR_LOOKUP_FLAGS, 0); /* as the kernel dumps it */
     if (bt_set_layouts[set].data_length > 0)
         nftnl_expr_set_u32(expression, NFTNL_EXPR_LOOKUP_DREG, REGISTER_A);
 }
