@@ -12,7 +12,7 @@
     "random.trust_cpu=on"
 /* Emulation: no calibration loops (they take long and may not end), no defence against processors that it is
  * not. */
-#define KERNEL_EMULATED " no_timer_check lpj=1000000 mitigations=off nokaslr"
+#define KERNEL_EMULATED " no_timer_check lpj=1000000 mitigations=off nokaslr noreplace-smp"
 
 static void add(struct bt_list *arguments, const char *option, const char *value)
 {
@@ -59,7 +59,8 @@ static void add_kernel(struct bt_list *arguments, const struct bt_machine_config
     bt_list_add_format(arguments, "/proc/self/fd/%d", BT_QEMU_FD_INITRD);
     bt_auto_free char *clock = NULL;
 #if defined(__x86_64__)
-    const char *console = "console=ttyS0 ";
+    /* microvm has no PCI to look for. */
+    const char *console = "console=ttyS0 pci=off ";
     /* The emulated counter is the host's: with its true frequency the guest's clock is right and it can
      * sleep. */
     if (!uses_kvm && tsc_khz != 0)
