@@ -132,12 +132,14 @@ int bt_cache_commit(const struct bt_paths *paths, const char *recipe, const char
 {
     static const char *const files[] = {BT_DISK_FILE, BT_KERNEL_FILE, BT_INITRD_FILE};
     char target[768];
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(files); i++) {
-        if (snprintf(target, sizeof target, "%s/%s", folder, files[i]) >= (int)sizeof target ||
-            (chmod(target, 0644) < 0 && errno != ENOENT))
-            return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot set the mode of %s: %s", target,
-                           strerror(errno));
+    int result = chmod(folder, 0755) < 0 ? -errno : 0; /* whatever the umask was */
+    for (size_t i = 0; result == 0 && i < BT_ARRAY_LENGTH(files); i++) {
+        (void)snprintf(target, sizeof target, "%.740s/%s", folder, files[i]);
+        result = chmod(target, 0644) < 0 && errno != ENOENT ? -errno : 0;
     }
+    if (result < 0)
+        return bt_fail(error, BT_EXIT_ERROR, -result, NULL, "cannot open up the modes in %s: %s", folder,
+                       strerror(-result));
     (void)snprintf(target, sizeof target, "%s/%s-%s", paths->images, recipe, digest);
     if (rename(folder, target) == 0)
         return 0;

@@ -20,7 +20,7 @@
 #include "lib/spawn.h"
 
 #define CONFIG_MAX (64UL * 1024)
-#define MESSAGE_TAIL 600
+#define MESSAGE_MAX 600
 
 /* What mmdebstrap leaves of this machine (its sources and proxies, which may hold passwords) and what belongs
  * to one machine and not to an image. */
@@ -145,18 +145,28 @@ static const char *find_hint(const char *said, int *ret_code)
     return NULL;
 }
 
+/* Where the reason starts in what it said: the complaints that follow are about this one. */
+static const char *find_reason(const char *said)
+{
+    static const char *const starts[] = {"E: ", "dpkg: error", "W: /etc/sub"};
+    const char *reason = NULL;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(starts); i++) {
+        const char *found = strstr(said, starts[i]);
+        if (found != NULL && (reason == NULL || found < reason))
+            reason = found;
+    }
+    return reason == NULL ? said : reason;
+}
+
 static int fail_producer(struct bt_producer *producer, int status, struct bt_error *error)
 {
     int code;
     const char *hint = find_hint(producer->tail, &code);
-    size_t length = producer->tail_length;
-    while (length > 0 && producer->tail[length - 1] == '\n')
-        producer->tail[--length] = '\0';
-    const char *said = length > MESSAGE_TAIL ? producer->tail + length - MESSAGE_TAIL : producer->tail;
+    const char *reason = find_reason(producer->tail);
     for (char *at = producer->tail; *at != '\0'; at++)
-        *at = *at == '\n' ? ' ' : *at;
-    return bt_fail(error, BT_EXIT_ERROR, code, hint, "mmdebstrap failed with status %d: %s", status,
-                   length == 0 ? "it said nothing" : said);
+        *at = *at != '\n' ? *at : at[1] == '\0' ? '\0' : ' ';
+    return bt_fail(error, BT_EXIT_ERROR, code, hint, "mmdebstrap failed with status %d: %.*s", status,
+                   MESSAGE_MAX, *reason == '\0' ? "it said nothing" : reason);
 }
 
 /* ---- accounts ---- */

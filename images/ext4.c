@@ -30,9 +30,11 @@ int bt_ext4_fail(const struct bt_ext4_volume *volume, errcode_t code, struct bt_
         code == EXT2_ET_DIR_NO_SPACE || code == EXT2_ET_TOOSMALL)
         return bt_fail(error, BT_EXIT_ERROR, ENOSPC, "give the image a larger 'size'",
                        "cannot %s: the file system in %s is too small", action, volume->path);
-    if (code == ENOSPC || code == EDQUOT)
-        return bt_fail(error, BT_EXIT_ERROR, (int)code, "free some space and try again",
-                       "cannot %s: the disk that holds %s is full", action, volume->path);
+    /* A regular file takes less than it was given only when there is no room for the rest. */
+    if (code == ENOSPC || code == EDQUOT || code == EXT2_ET_SHORT_WRITE)
+        return bt_fail(error, BT_EXIT_ERROR, code == EDQUOT ? EDQUOT : ENOSPC,
+                       "free some space and try again", "cannot %s: the disk that holds %s is full", action,
+                       volume->path);
     if (code == EXT2_ET_NO_MEMORY)
         code = ENOMEM;
     initialize_ext2_error_table();

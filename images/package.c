@@ -258,7 +258,7 @@ static int update_lists(struct apt *apt, const char *scratch, const struct bt_pr
     bt_list_add(&apt->options, "-o");
     bt_list_add_format(&apt->options, "Dir::Cache=%s/cache", scratch);
     bt_progress_report(progress, "fetching package lists", 0, 0);
-    const char *const words[] = {"apt-get", "-q", "update", NULL};
+    const char *const words[] = {"apt-get", "-q", "update", "--error-on=any", NULL};
     return run_apt(apt, words, NULL, error);
 }
 

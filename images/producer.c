@@ -168,13 +168,13 @@ int bt_producer_end(struct bt_producer *producer)
     int status = 0;
     bt_fd_close(&producer->output_fd);
     if (!producer->is_ended)
-        (void)kill(producer->pid, SIGTERM);
+        (void)kill(-producer->pid, SIGTERM); /* its whole session, else it first finishes what it is at */
     for (int waited = 0;; waited += POLL_MS) {
         pid_t reaped = waitpid(producer->pid, &status, WNOHANG);
         if (reaped == producer->pid || (reaped < 0 && errno != EINTR))
             break;
         if (waited == CLEAN_UP_MS)
-            (void)kill(-producer->pid, SIGKILL); /* its whole session */
+            (void)kill(-producer->pid, SIGKILL);
         struct pollfd errors = {producer->errors_fd, POLLIN, 0};
         (void)poll(&errors, 1, POLL_MS);
         if (errors.revents != 0 && !drain_errors(producer))
