@@ -139,10 +139,12 @@ static int reconnect(struct bt_control *control)
     control->connection = bufferevent_socket_new(control->base, -1, BEV_OPT_CLOSE_ON_FREE);
     if (control->connection == NULL)
         return -1;
+    /* Callbacks only afterwards: libevent may report a failure from inside the call. */
+    if (bufferevent_socket_connect(control->connection, (struct sockaddr *)&control->address,
+                                   (int)sizeof(control->address)) < 0)
+        return -1;
     bufferevent_setcb(control->connection, on_read, NULL, on_event, control);
-    (void)bufferevent_enable(control->connection, EV_READ | EV_WRITE);
-    return bufferevent_socket_connect(control->connection, (struct sockaddr *)&control->address,
-                                      (int)sizeof(control->address));
+    return bufferevent_enable(control->connection, EV_READ | EV_WRITE);
 }
 
 /* Starts the next call, unless one is in flight. Runs from the event loop only. */
@@ -304,9 +306,9 @@ struct bt_control *bt_control_free(struct bt_control *control)
 {
     if (control == NULL)
         return NULL;
-    disconnect(control);
-    if (control->in_flight != NULL)
-        free_call(control->in_flight);
+    /* Callers free what their calls carry when these end. */
+    if (control->timer != NULL)
+        fail_all(control);
     while (!TAILQ_EMPTY(&control->queue)) {
         struct call *call = TAILQ_FIRST(&control->queue);
         TAILQ_REMOVE(&control->queue, call, link);

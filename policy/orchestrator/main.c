@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/event.h>
+#include <openssl/crypto.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +116,8 @@ static int start(const char *path, struct bt_error *error)
     struct settings settings = {0};
     struct bt_api api = {.gateway_seen_ms = -1};
     int socket_fd = -1;
+    /* OpenSSL's own configuration file has no say here. */
+    (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
     int result = load_settings(path, &settings, error);
     if (result == 0)
         result = open_socket(&settings, &socket_fd, error);

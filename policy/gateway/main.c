@@ -1,0 +1,214 @@
+/* berth-gateway: the agents' only way out. `berth-gateway CONFIG`, see policy/gateway/README.md.
+ *
+ * Started by berth-init in a VM of its own (or by a container). Stages: configuration and listening sockets
+ * as it was started; then it becomes BT_SERVICE_UID, gives up every file, and serves. It must not touch a
+ * disk after that.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <event2/listener.h>
+#include <netinet/in.h>
+#include <openssl/crypto.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "ipc/wire/pool.h"
+#include "policy/gateway/dns_server.h"
+#include "policy/gateway/session.h"
+#include "policy/rules/service.h"
+
+#define REVALIDATE_MS 2000
+#define SESSIONS_MAX 4096
+#define DESCRIPTORS_SPARE 128 /* resolver, orchestrator, listeners, DNS over TCP */
+
+enum listener { LISTENER_PROXY, LISTENER_HTTP, LISTENER_TLS, LISTENER_DNS, LISTENERS };
+static const uint16_t listener_ports[LISTENERS] = {BT_GATEWAY_PORT_PROXY, BT_GATEWAY_PORT_HTTP,
+                                                   BT_GATEWAY_PORT_HTTPS, BT_GATEWAY_PORT_DNS};
+
+struct program {
+    struct bt_gateway gateway;
+    int tcp_fds[LISTENERS];
+    int udp_fd;
+    struct evconnlistener *listeners[LISTENERS];
+    struct bt_dns_server *dns;
+    struct event *terminate;
+    struct event *revalidate;
+};
+
+static int open_socket(const struct program *program, int type, uint16_t port, int *ret_fd,
+                       struct bt_error *error)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET,
+        .sin_port = htons(port),
+        .sin_addr.s_addr = htonl(program->gateway.settings.listen_address),
+    };
+    int one = 1;
+    bt_auto_fd fd = socket(AF_INET, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool is_open = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0;
+    if (is_open && type == SOCK_DGRAM)
+        is_open = setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &one, sizeof(one)) == 0;
+    if (!is_open || bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 ||
+        (type == SOCK_STREAM && listen(fd, 256) < 0))
+        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot listen on port %u: %s", port,
+                       strerror(errno));
+    *ret_fd = bt_fd_take(&fd);
+    return 0;
+}
+
+static int open_sockets(struct program *program, struct bt_error *error)
+{
+    int result = open_socket(program, SOCK_DGRAM, BT_GATEWAY_PORT_DNS, &program->udp_fd, error);
+    for (size_t i = 0; i < LISTENERS && result == 0; i++)
+        result = open_socket(program, SOCK_STREAM, listener_ports[i], &program->tcp_fds[i], error);
+    return result;
+}
+
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
+                      int length, void *context)
+{
+    struct program *program = context;
+    struct sockaddr_in peer;
+    if (length < (int)sizeof(peer)) {
+        (void)evutil_closesocket(fd);
+        return;
+    }
+    memcpy(&peer, address, sizeof(peer));
+    uint32_t source = ntohl(peer.sin_addr.s_addr);
+    if (listener == program->listeners[LISTENER_DNS])
+        bt_dns_server_accept(program->dns, fd, source);
+    else if (listener == program->listeners[LISTENER_HTTP])
+        bt_session_start(&program->gateway, fd, source, BT_ENTRANCE_HTTP);
+    else if (listener == program->listeners[LISTENER_TLS])
+        bt_session_start(&program->gateway, fd, source, BT_ENTRANCE_TLS);
+    else
+        bt_session_start(&program->gateway, fd, source, BT_ENTRANCE_PROXY);
+}
+
+static void on_terminate(evutil_socket_t signal_number, short what, void *context)
+{
+    struct program *program = context;
+    (void)signal_number;
+    (void)what;
+    (void)event_base_loopbreak(program->gateway.base);
+}
+
+static void on_revalidate(evutil_socket_t fd, short what, void *context)
+{
+    struct program *program = context;
+    (void)fd;
+    (void)what;
+    bt_agents_revalidate(program->gateway.agents);
+}
+
+static void on_agent_change(void *context, struct bt_agent *agent)
+{
+    bt_session_recheck(context, agent);
+}
+
+static int make_parts(struct program *program, struct bt_error *error)
+{
+    struct bt_gateway *gateway = &program->gateway;
+    static const struct timeval interval = {REVALIDATE_MS / 1000, (REVALIDATE_MS % 1000) * 1000};
+    gateway->base = event_base_new();
+    if (gateway->base == NULL)
+        return bt_fail(error, BT_EXIT_ERROR, ENOMEM, NULL, "cannot make an event loop");
+    int result = bt_resolver_new(gateway->base, gateway->settings.resolvers, &gateway->resolver, error);
+    if (result < 0)
+        return result;
+    gateway->control = bt_control_new(gateway->base, gateway->settings.orchestrator_address,
+                                      gateway->settings.orchestrator_port, gateway->settings.secret);
+    gateway->agents = bt_agents_new(gateway->base, gateway->control, on_agent_change, gateway);
+    gateway->report = bt_report_new(gateway->base, gateway->control, gateway->agents);
+    program->dns = bt_dns_server_new(gateway, bt_fd_take(&program->udp_fd));
+    program->terminate = evsignal_new(gateway->base, SIGTERM, on_terminate, program);
+    program->revalidate = event_new(gateway->base, -1, EV_PERSIST, on_revalidate, program);
+    bool is_made = gateway->control != NULL && gateway->report != NULL && program->dns != NULL &&
+                   program->terminate != NULL && program->revalidate != NULL &&
+                   event_add(program->terminate, NULL) == 0 && event_add(program->revalidate, &interval) == 0;
+    for (size_t i = 0; i < LISTENERS && is_made; i++) {
+        program->listeners[i] = evconnlistener_new(gateway->base, on_accept, program,
+                                                   LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, -1,
+                                                   bt_fd_take(&program->tcp_fds[i]));
+        is_made = program->listeners[i] != NULL;
+    }
+    return is_made ? 0 : bt_fail(error, BT_EXIT_ERROR, ENOMEM, NULL, "cannot make the parts of the gateway");
+}
+
+/* In the order in which nothing refers to what is gone. */
+static void free_parts(struct program *program)
+{
+    struct bt_gateway *gateway = &program->gateway;
+    for (size_t i = 0; i < LISTENERS; i++) {
+        if (program->listeners[i] != NULL)
+            evconnlistener_free(program->listeners[i]);
+        bt_fd_close(&program->tcp_fds[i]);
+    }
+    bt_fd_close(&program->udp_fd);
+    while (!TAILQ_EMPTY(&gateway->sessions))
+        bt_session_end(TAILQ_FIRST(&gateway->sessions));
+    program->dns = bt_dns_server_free(program->dns);
+    if (program->revalidate != NULL)
+        event_free(program->revalidate);
+    if (program->terminate != NULL)
+        event_free(program->terminate);
+    gateway->control = bt_control_free(gateway->control);
+    gateway->report = bt_report_free(gateway->report);
+    gateway->agents = bt_agents_free(gateway->agents);
+    gateway->resolver = bt_resolver_free(gateway->resolver);
+    if (gateway->base != NULL)
+        event_base_free(gateway->base);
+    bt_gateway_settings_clear(&gateway->settings);
+    libevent_global_shutdown();
+}
+
+static int start(struct program *program, const char *path, struct bt_error *error)
+{
+    struct bt_gateway *gateway = &program->gateway;
+    /* OpenSSL's own configuration file has no say here. */
+    (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
+    int result = bt_gateway_settings_load(path, &gateway->settings, error);
+    if (result == 0)
+        result = open_sockets(program, error);
+    if (result == 0)
+        result = bt_service_become_user(NULL, error);
+    if (result == 0)
+        result = make_parts(program, error);
+    if (result == 0)
+        result = bt_service_confine(NULL, error);
+    if (result < 0)
+        return result;
+    size_t descriptors = bt_service_raise_descriptors(2 * SESSIONS_MAX + DESCRIPTORS_SPARE);
+    gateway->session_limit =
+        descriptors > 2 * DESCRIPTORS_SPARE ? (descriptors - DESCRIPTORS_SPARE) / 2 : DESCRIPTORS_SPARE / 2;
+    if (gateway->session_limit > SESSIONS_MAX)
+        gateway->session_limit = SESSIONS_MAX;
+    (void)fprintf(stderr, "berth-gateway: ready\n");
+    (void)event_base_dispatch(gateway->base);
+    return 0;
+}
+
+int main(int argument_count, char **arguments)
+{
+    struct program program = {.udp_fd = -1};
+    struct bt_error error = {0};
+    (void)signal(SIGPIPE, SIG_IGN);
+    TAILQ_INIT(&program.gateway.sessions);
+    for (size_t i = 0; i < LISTENERS; i++)
+        program.tcp_fds[i] = -1;
+    if (argument_count != 2) {
+        (void)fprintf(stderr, "usage: berth-gateway CONFIG\n");
+        return BT_EXIT_USAGE;
+    }
+    int result = start(&program, arguments[1], &error);
+    free_parts(&program);
+    if (result == 0)
+        return BT_EXIT_OK;
+    (void)fprintf(stderr, "berth-gateway: %s%s%s\n", error.message, error.hint[0] != '\0' ? "; " : "",
+                  error.hint);
+    return BT_EXIT_ERROR;
+}
