@@ -47,7 +47,7 @@ int bt_accounts_find(const char *text, size_t length, const char *name, uint32_t
     size_t start = 0;
     while (start < length) {
         struct field fields[FIELDS];
-        uint32_t number, second = 0;
+        uint32_t number = 0, second = 0;
         size_t end = start;
         while (end < length && text[end] != '\n')
             end++;

@@ -225,7 +225,7 @@ static int read_all(int fd, char *ret_text, size_t *ret_length)
 int bt_config_read(const char *path, struct bt_config *config)
 {
     char text[FILE_SIZE_MAX];
-    size_t length;
+    size_t length = 0;
     unsigned line = 0;
     bt_auto_fd fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)

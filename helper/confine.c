@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/if_tun.h>
 #include <linux/landlock.h>
+#include <net/if.h>
 #include <seccomp.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -86,10 +87,7 @@ static const int plain_calls[] = {
     SCMP_SYS(epoll_create1), SCMP_SYS(rt_sigprocmask), SCMP_SYS(clock_gettime), SCMP_SYS(restart_syscall),
 };
 
-static const unsigned long tun_requests[] = {
-    TUNSETIFF,     TUNSETPERSIST,   TUNSETOWNER, TUNSETGROUP,
-    TUNSETOFFLOAD, TUNSETVNETHDRSZ, TUNGETIFF,   TUNSETCARRIER,
-};
+static const unsigned long ioctl_requests[] = {TUNSETIFF, TUNSETOWNER, TUNSETPERSIST, SIOCGIFINDEX};
 
 static int allow_plain(scmp_filter_ctx filter)
 {
@@ -104,9 +102,9 @@ static int allow_plain(scmp_filter_ctx filter)
 static int allow_by_argument(scmp_filter_ctx filter)
 {
     int error = 0;
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(tun_requests) && error == 0; i++)
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(ioctl_requests) && error == 0; i++)
         error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
-                                 SCMP_A1_32(SCMP_CMP_EQ, (uint32_t)tun_requests[i]));
+                                 SCMP_A1_32(SCMP_CMP_EQ, (uint32_t)ioctl_requests[i]));
     if (error == 0)
         error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(getsockopt), 2,
                                  SCMP_A1_32(SCMP_CMP_EQ, SOL_SOCKET), SCMP_A2_32(SCMP_CMP_EQ, SO_PEERCRED));

@@ -239,7 +239,7 @@ static void resume_listening(struct bt_engine *engine)
 static void accept_connections(struct bt_engine *engine)
 {
     for (unsigned i = 0; i < ACCEPTS_A_STEP; i++) {
-        uint32_t uid;
+        uint32_t uid = UINT32_MAX;
         bt_auto_fd fd = accept4(engine->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
