@@ -148,7 +148,10 @@ int bt_guest_config_write(const struct bt_guest_config *config, struct bt_buffer
         return bt_fail(error, BT_EXIT_ERROR, EINVAL, NULL, "the guest's configuration is not valid");
     bt_auto_buffer settings = {0};
     bt_auto_list made = {0};
-    int result = write_settings(config, &settings);
+    /* Whatever the caller put in front: an archive starts at a multiple of four bytes. */
+    int result = pad_to_four(archive);
+    if (result == 0)
+        result = write_settings(config, &settings);
     if (result == 0)
         result = add_parents(archive, "berth/guest.conf", &made);
     if (result == 0)
