@@ -85,6 +85,31 @@ static void bt_apply_report(struct bt_context *context, const struct bt_agent *a
                   "conflicts", bt_apply_list(&applied->conflicts)));
 }
 
+/* Files that tools of the user run by themselves (hooks, build and editor settings) want a look before they
+ * arrive. */
+static int bt_apply_confirm(struct bt_context *context, const char *folder, const char *target,
+                            const struct bt_workspace_apply_options *options, struct bt_error *error)
+{
+    struct bt_workspace_apply_options rehearsal = *options;
+    struct bt_workspace_applied applied = {0};
+    int r;
+
+    if (bt_option_is_set(&context->arguments, "yes"))
+        return 0;
+    rehearsal.is_dry_run = true;
+    r = bt_workspace_apply(folder, target, &rehearsal, &applied, error);
+    if (r == 0 && applied.warnings.count > 0) {
+        for (size_t i = 0; i < applied.warnings.count; i++)
+            bt_output_note(&context->output, "look at %s", applied.warnings.items[i]);
+        r = bt_command_confirm(context, false,
+                               "some of these files may be run by your own tools; apply them?", error);
+    } else if (r < 0) {
+        bt_apply_print(&context->output, &applied);
+    }
+    bt_workspace_applied_free(&applied);
+    return r;
+}
+
 static int bt_apply_patch(struct bt_context *context, const struct bt_agent *agent, const char *folder,
                           const char *target, struct bt_error *error)
 {
@@ -94,8 +119,10 @@ static int bt_apply_patch(struct bt_context *context, const struct bt_agent *age
         .has_conflict_markers = bt_option_is_set(&context->arguments, "markers"),
     };
     struct bt_workspace_applied applied = {0};
-    int r = bt_workspace_apply(folder, target, &options, &applied, error);
+    int r = options.is_dry_run ? 0 : bt_apply_confirm(context, folder, target, &options, error);
 
+    if (r == 0)
+        r = bt_workspace_apply(folder, target, &options, &applied, error);
     if (r == 0 && !options.is_dry_run) {
         /* What was skipped is not home yet: such a patch keeps counting as work. */
         if (applied.refused.count == 0)
@@ -145,6 +172,7 @@ static const struct bt_option bt_apply_options[] = {
     {.name = "latest", .letter = 'l', .help = "the newest agent"},
     {.name = "to", .value_name = "DIR", .help = "another folder than the one it was copied from"},
     {.name = "clone", .value_name = "NAME", .help = "that of one cloned repository"},
+    {.name = "yes", .letter = 'y', .help = "also files that your own tools may run, without a question"},
     {.name = "dry-run", .help = "say what would happen"},
     {.name = "skip-refused", .help = "apply the rest when some paths are refused"},
     {.name = "markers", .help = "write conflicts into the files instead of changing nothing"},

@@ -97,7 +97,7 @@ static int bt_list_run(struct bt_context *context, struct bt_error *error)
     if (context->output.is_json) {
         json_t *array = json_array();
         for (size_t i = 0; i < count; i++)
-            json_array_append_new(array, bt_describe_agent(&agents[i]));
+            json_array_append_new(array, bt_describe_agent(&agents[i], NULL));
         bt_output_document(&context->output, json_pack("{s:o}", "agents", array));
     } else {
         bt_list_print(&context->output, agents, count, is_all);

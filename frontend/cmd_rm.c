@@ -1,5 +1,5 @@
 /* berth rm: removes agents that have ended, with their disks. */
-#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "frontend/agent.h"
@@ -18,10 +18,13 @@ static int bt_rm_one(struct bt_context *context, struct bt_state *state, struct 
         if (r == 0)
             r = bt_state_get(state, agent->id, agent, error);
     }
-    if (r == 0 && !is_forced && !bt_agent_is_live(agent) && bt_remove_has_work(agent))
-        r = bt_fail(error, BT_EXIT_ERROR, ENOTEMPTY, "berth apply brings them home; --force throws them away",
-                    "the agent %s has changes that were not applied (berth diff %s)", agent->name,
-                    agent->name);
+    if (r == 0 && !bt_agent_is_live(agent) && bt_remove_has_work(agent)) {
+        char question[160];
+        snprintf(question, sizeof(question), "throw away the changes of %s, which were never applied?",
+                 agent->name);
+        r = bt_command_confirm(context, is_forced || bt_option_is_set(&context->arguments, "yes"), question,
+                               error);
+    }
     if (r == 0)
         r = bt_remove_agent(&context->paths, state, agent, error);
     if (r == 0)
@@ -58,15 +61,15 @@ static int bt_rm_run(struct bt_context *context, struct bt_error *error)
 
 static const struct bt_option bt_rm_options[] = {
     {.name = "latest", .letter = 'l', .help = "the newest agent"},
-    {.name = "force",
-     .letter = 'f',
-     .help = "stop it first if it runs; throw away changes that were not applied"},
+    {.name = "yes", .letter = 'y', .help = "throw away changes that were never applied"},
+    {.name = "force", .letter = 'f', .help = "stop it first if it runs; implies --yes"},
 };
 
 const struct bt_command bt_command_rm = {
     .name = "rm",
     .operands = "N...",
     .summary = "Remove agents that have ended, with their disks",
+    .details = "Changes that were never applied are not thrown away without a question or --yes.",
     .options = bt_rm_options,
     .option_count = BT_ARRAY_LENGTH(bt_rm_options),
     .maximum = 64,

@@ -43,47 +43,60 @@ static void bt_status_print_agent(struct bt_output *output, const struct bt_agen
         bt_output_print(output, "  what to do   %s\n", advice);
 }
 
+static json_t *bt_status_agent_json(const struct bt_agent *agent, const struct bt_pool *pool)
+{
+    json_t *document = bt_describe_agent(agent, pool);
+
+    json_object_set_new(document, "has_patch",
+                        json_boolean(*agent->folder && bt_workspace_has_patch(agent->folder)));
+    return document;
+}
+
+/* The helper as it answers now. *ret_pool is filled, and true returned, when it does. */
+static bool bt_status_helper(const struct bt_config *config, struct bt_pool *ret_pool, json_t **ret_document)
+{
+    json_t *socket = bt_output_json_text(config->helper_socket);
+    struct bt_helper helper;
+    struct bt_helper_status status;
+    int r = bt_helper_connect(config->helper_socket, &helper);
+
+    if (r == 0) {
+        *ret_pool = helper.pool;
+        r = bt_helper_status(&helper, &status);
+        bt_helper_close(&helper);
+    }
+    if (r < 0) {
+        *ret_document =
+            json_pack("{s:b, s:o, s:s}", "is_reachable", 0, "socket", socket, "reason", strerror(-r));
+        return false;
+    }
+    *ret_document = json_pack("{s:b, s:o, s:b, s:i, s:i, s:i, s:i, s:i, s:i}", "is_reachable", 1, "socket",
+                              socket, "is_healthy", status.is_healthy, "slots", (int)ret_pool->slots, "live",
+                              (int)status.live, "reserved", (int)status.reserved, "dead", (int)status.dead,
+                              "free", (int)status.free, "quota", (int)helper.quota);
+    return true;
+}
+
 static int bt_status_agent(struct bt_context *context, struct bt_state *state, struct bt_error *error)
 {
     struct bt_agent agent;
-    bool has_patch;
+    struct bt_pool pool;
+    json_t *helper = NULL;
     int r = bt_command_target(context, state, 0, &agent, error);
 
     if (r < 0)
         return r;
-    has_patch = *agent.folder && bt_workspace_has_patch(agent.folder);
     if (context->output.is_json) {
-        json_t *document = bt_describe_agent(&agent);
-        json_object_set_new(document, "has_patch", json_boolean(has_patch));
-        bt_output_document(&context->output, document);
+        bool has_pool = bt_status_helper(&context->config, &pool, &helper);
+        bt_output_document(&context->output,
+                           json_pack("{s:s, s:[o]}", "environment", context->environment, "agents",
+                                     bt_status_agent_json(&agent, has_pool ? &pool : NULL)));
+        json_decref(helper);
     } else {
-        bt_status_print_agent(&context->output, &agent, has_patch);
+        bt_status_print_agent(&context->output, &agent,
+                              *agent.folder && bt_workspace_has_patch(agent.folder));
     }
     return 0;
-}
-
-static json_t *bt_status_helper(const struct bt_config *config)
-{
-    struct bt_helper helper;
-    struct bt_helper_status status;
-    json_t *document;
-    int r = bt_helper_connect(config->helper_socket, &helper);
-
-    if (r < 0)
-        return json_pack("{s:b, s:o, s:s}", "is_reachable", 0, "socket",
-                         bt_output_json_text(config->helper_socket), "reason", strerror(-r));
-    r = bt_helper_status(&helper, &status);
-    if (r < 0)
-        document = json_pack("{s:b, s:o, s:s}", "is_reachable", 0, "socket",
-                             bt_output_json_text(config->helper_socket), "reason", strerror(-r));
-    else
-        document =
-            json_pack("{s:b, s:o, s:b, s:i, s:i, s:i, s:i, s:i, s:i}", "is_reachable", 1, "socket",
-                      bt_output_json_text(config->helper_socket), "is_healthy", status.is_healthy, "slots",
-                      (int)helper.pool.slots, "live", (int)status.live, "reserved", (int)status.reserved,
-                      "dead", (int)status.dead, "free", (int)status.free, "quota", (int)helper.quota);
-    bt_helper_close(&helper);
-    return document;
 }
 
 static json_t *bt_status_member(const struct bt_infra *member)
@@ -116,11 +129,12 @@ static void bt_status_print_member(struct bt_output *output, const char *name, c
 static void bt_status_print(struct bt_output *output, const json_t *document)
 {
     const json_t *helper = json_object_get(document, "helper");
-    const json_t *agents = json_object_get(document, "agents");
+    json_t *agents = json_object_get(document, "counts");
+    const json_t *infra = json_object_get(document, "infra");
     bool is_reachable = json_is_true(json_object_get(helper, "is_reachable"));
     bool is_healthy = json_is_true(json_object_get(helper, "is_healthy"));
     const char *name;
-    const json_t *number;
+    json_t *number;
 
     bt_output_print(output, "environment %s\n  %-13s",
                     json_string_value(json_object_get(document, "environment")), "helper");
@@ -135,10 +149,10 @@ static void bt_status_print(struct bt_output *output, const json_t *document)
                         (int)json_integer_value(json_object_get(helper, "free")),
                         (int)json_integer_value(json_object_get(helper, "slots")));
     bt_output_print(output, "\n");
-    bt_status_print_member(output, "orchestrator", json_object_get(document, "orchestrator"));
-    bt_status_print_member(output, "gateway", json_object_get(document, "gateway"));
+    bt_status_print_member(output, "orchestrator", json_object_get(infra, "orchestrator"));
+    bt_status_print_member(output, "gateway", json_object_get(infra, "gateway"));
     bt_output_print(output, "  %-13s", "agents");
-    json_object_foreach((json_t *)(uintptr_t)agents, name, number)
+    json_object_foreach(agents, name, number)
     {
         if (json_integer_value(number) > 0)
             bt_output_print(output, "%d %s  ", (int)json_integer_value(number), name);
@@ -163,18 +177,24 @@ static int bt_status_environment(struct bt_context *context, struct bt_state *st
 {
     bt_auto_free struct bt_agent *agents = NULL;
     struct bt_infra_pair pair = {0};
+    struct bt_pool pool;
     size_t count = 0;
-    json_t *document;
+    json_t *document, *helper = NULL, *array;
+    bool has_pool;
     int r = bt_state_list(state, context->environment, &agents, &count, error);
 
     if (r == 0)
         r = bt_infra_status(&context->paths, context->environment, &pair, error);
     if (r < 0)
         return r;
-    document =
-        json_pack("{s:s, s:o, s:o, s:o, s:o}", "environment", context->environment, "helper",
-                  bt_status_helper(&context->config), "orchestrator", bt_status_member(&pair.orchestrator),
-                  "gateway", bt_status_member(&pair.gateway), "agents", bt_status_counts(agents, count));
+    has_pool = bt_status_helper(&context->config, &pool, &helper);
+    array = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(array, bt_status_agent_json(&agents[i], has_pool ? &pool : NULL));
+    document = json_pack("{s:s, s:o, s:{s:o, s:o}, s:o, s:o}", "environment", context->environment, "helper",
+                         helper, "infra", "orchestrator", bt_status_member(&pair.orchestrator), "gateway",
+                         bt_status_member(&pair.gateway), "counts", bt_status_counts(agents, count), "agents",
+                         array);
     bt_status_print(&context->output, document);
     bt_output_document(&context->output, document);
     return 0;

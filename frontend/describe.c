@@ -44,21 +44,40 @@ static json_t *bt_describe_json_time(int64_t seconds)
     return *text ? json_string(text) : json_null();
 }
 
-json_t *bt_describe_agent(const struct bt_agent *agent)
+/* What its slot means while it lives: interface and address. */
+static void bt_describe_slot(json_t *document, const struct bt_agent *agent, const struct bt_pool *pool)
+{
+    static const struct bt_pool any = {.slots = BT_POOL_SLOTS_MAX}; /* names depend on the number alone */
+    char name[BT_INTERFACE_NAME_SIZE], address_text[BT_IPV4_TEXT_SIZE];
+    uint32_t host = 0, guest = 0;
+    bool has_slot = bt_agent_is_live(agent) && agent->slot >= 0 && agent->slot < (int)BT_POOL_SLOTS_MAX;
+    bool has_name = has_slot && bt_pool_tap_name(&any, (uint16_t)agent->slot, name) == 0;
+    bool has_address =
+        has_slot && pool && bt_pool_tap_addresses(pool, (uint16_t)agent->slot, &host, &guest) == 0;
+
+    if (has_address)
+        bt_ipv4_format(guest, address_text);
+    json_object_set_new(document, "slot", has_slot ? json_integer(agent->slot) : json_null());
+    json_object_set_new(document, "generation", has_slot ? json_integer(agent->generation) : json_null());
+    json_object_set_new(document, "interface", has_name ? json_string(name) : json_null());
+    json_object_set_new(document, "address", has_address ? json_string(address_text) : json_null());
+    json_object_set_new(document, "keeper_pid", has_slot ? json_integer(agent->keeper.pid) : json_null());
+}
+
+json_t *bt_describe_agent(const struct bt_agent *agent, const struct bt_pool *pool)
 {
     enum bt_agent_status status = bt_agent_status_now(agent);
-    bool is_live = status == BT_AGENT_STARTING || status == BT_AGENT_RUNNING;
+    json_t *exit_status = agent->exit_status >= 0 ? json_integer(agent->exit_status) : json_null();
+    json_t *document =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:s, s:o, s:o}", "name", agent->name,
+                  "environment", agent->environment, "status", bt_agent_status_name(status), "manifest",
+                  agent->manifest, "harness", agent->harness, "backend", agent->backend, "exit_status",
+                  exit_status, "created", bt_describe_json_time(agent->created_seconds), "ended",
+                  bt_describe_json_time(agent->ended_seconds), "workspace",
+                  bt_output_json_text(*agent->workspace ? agent->workspace : NULL), "image", agent->image,
+                  "detail", bt_output_json_text(*agent->detail ? agent->detail : NULL), "what_to_do",
+                  bt_output_json_text(bt_describe_advice(status)));
 
-    return json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:s, s:o, s:o}", "name",
-        agent->name, "environment", agent->environment, "status", bt_agent_status_name(status), "manifest",
-        agent->manifest, "harness", agent->harness, "backend", agent->backend, "exit_status",
-        agent->exit_status >= 0 ? json_integer(agent->exit_status) : json_null(), "slot",
-        is_live && agent->slot >= 0 ? json_integer(agent->slot) : json_null(), "generation",
-        (json_int_t)agent->generation, "keeper_pid", is_live ? json_integer(agent->keeper.pid) : json_null(),
-        "created", bt_describe_json_time(agent->created_seconds), "ended",
-        bt_describe_json_time(agent->ended_seconds), "workspace",
-        bt_output_json_text(*agent->workspace ? agent->workspace : NULL), "image", agent->image, "detail",
-        bt_output_json_text(*agent->detail ? agent->detail : NULL), "what_to_do",
-        bt_output_json_text(bt_describe_advice(status)));
+    bt_describe_slot(document, agent, pool);
+    return document;
 }

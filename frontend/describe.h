@@ -7,9 +7,11 @@
 
 #include "frontend/output.h"
 #include "frontend/state.h"
+#include "ipc/wire/pool.h"
 
-/* An agent as it is now (liveness asked from the kernel). A new reference. */
-json_t *bt_describe_agent(const struct bt_agent *agent);
+/* An agent as it is now (liveness asked from the kernel). pool: of the helper, for the guest's address; NULL
+ * = not known, and no address. A new reference. */
+json_t *bt_describe_agent(const struct bt_agent *agent, const struct bt_pool *pool);
 enum bt_color bt_describe_color(enum bt_agent_status status);
 /* What to do about this status, a sentence, or NULL. */
 const char *bt_describe_advice(enum bt_agent_status status);

@@ -1,0 +1,280 @@
+/* berth cleanup: removes what nothing needs any more: ended agents, old images, kept patches. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/audit.h"
+#include "frontend/command.h"
+#include "frontend/infra.h"
+#include "frontend/remove.h"
+
+struct bt_cleanup {
+    struct bt_context *context;
+    struct bt_state *state;
+    json_t *removed; /* what was, or with --dry-run would be, removed */
+    json_t *kept;    /* patches that were put aside */
+    bool is_dry_run;
+};
+
+static void bt_cleanup_say(struct bt_cleanup *cleanup, const char *what, const char *name)
+{
+    bt_output_print(&cleanup->context->output, "%s %s %s\n", cleanup->is_dry_run ? "would remove" : "removed",
+                    what, name);
+    json_array_append_new(cleanup->removed,
+                          json_pack("{s:s, s:o}", "kind", what, "name", bt_output_json_text(name)));
+}
+
+/* ---- bots -------------------------------------------------------------------------------------------------
+ */
+
+static int bt_cleanup_agent(struct bt_cleanup *cleanup, const struct bt_agent *agent, struct bt_error *error)
+{
+    struct bt_context *context = cleanup->context;
+    bt_auto_list kept = {0};
+    int r = 0;
+
+    if (bt_agent_is_live(agent))
+        return 0;
+    if (!cleanup->is_dry_run) {
+        r = bt_remove_keep_work(&context->paths, agent, &kept, error);
+        if (r == 0)
+            r = bt_remove_agent(&context->paths, cleanup->state, agent, error);
+    }
+    if (r < 0)
+        return r;
+    bt_cleanup_say(cleanup, "agent", agent->name);
+    for (size_t i = 0; i < kept.count; i++) {
+        bt_output_print(&context->output, "  its changes were never applied; they are kept in %s\n",
+                        kept.items[i]);
+        json_array_append_new(cleanup->kept, bt_output_json_text(kept.items[i]));
+    }
+    return 0;
+}
+
+static bool bt_cleanup_knows(const struct bt_agent *agents, size_t count, const char *folder)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(agents[i].folder, folder) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Folders of agents that no row speaks of: a launch or a removal was cut short. The rows are read after the
+ * folders, so that a launch that begins meanwhile is not taken for such a one; its row comes before its
+ * folder. */
+static int bt_cleanup_orphans(struct bt_cleanup *cleanup, struct bt_error *error)
+{
+    struct bt_context *context = cleanup->context;
+    bt_auto_free char *path =
+        bt_string_format("%s/env/%s/agents", context->paths.state, context->environment);
+    bt_auto_free struct bt_agent *agents = NULL;
+    bt_auto_list found = {0};
+    DIR *folder = opendir(path);
+    const struct dirent *entry;
+    size_t count = 0;
+    int r;
+
+    while (folder && (entry = readdir(folder))) {
+        if (entry->d_name[0] != '.')
+            bt_list_add_format(&found, "%s/%s", path, entry->d_name);
+    }
+    if (folder)
+        closedir(folder);
+    r = bt_state_list(cleanup->state, context->environment, &agents, &count, error);
+    for (size_t i = 0; i < found.count && r == 0; i++) {
+        const char *name = found.items[i] + strlen(path) + 1;
+        struct bt_agent orphan = {0};
+        bt_auto_list kept = {0};
+        /* A reserved row may not have its folder written down yet: its name speaks for it. */
+        bool is_known = bt_cleanup_knows(agents, count, found.items[i]);
+        for (size_t k = 0; k < count && !is_known; k++)
+            is_known = strcmp(agents[k].name, name) == 0;
+        if (is_known)
+            continue;
+        /* No row, no number: a made-up one keeps its patches from replacing another's. */
+        bt_random_bytes(&orphan.id, sizeof(uint32_t));
+        snprintf(orphan.name, sizeof(orphan.name), "%.31s", name);
+        snprintf(orphan.environment, sizeof(orphan.environment), "%s", context->environment);
+        snprintf(orphan.folder, sizeof(orphan.folder), "%s", found.items[i]);
+        if (!cleanup->is_dry_run)
+            r = bt_remove_keep_work(&context->paths, &orphan, &kept, error);
+        for (size_t k = 0; k < kept.count; k++)
+            json_array_append_new(cleanup->kept, bt_output_json_text(kept.items[k]));
+        if (r == 0 && !cleanup->is_dry_run)
+            r = bt_tree_remove(found.items[i], error);
+        if (r == 0)
+            bt_cleanup_say(cleanup, "folder", found.items[i]);
+    }
+    return r;
+}
+
+/* Rows of infra keepers that are gone; their folders are used again by the next pair. */
+static int bt_cleanup_infra(struct bt_cleanup *cleanup, struct bt_error *error)
+{
+    bt_auto_free struct bt_infra *infra = NULL;
+    size_t count = 0;
+    int r = bt_state_infra_list(cleanup->state, cleanup->context->environment, &infra, &count, error);
+
+    for (size_t i = 0; i < count && r == 0; i++) {
+        if (bt_process_is_alive(&infra[i].keeper))
+            continue;
+        if (!cleanup->is_dry_run)
+            r = bt_state_infra_delete(cleanup->state, infra[i].environment, infra[i].role, &infra[i].keeper,
+                                      error);
+        if (r == 0)
+            bt_cleanup_say(cleanup, "record of the", infra[i].role);
+    }
+    return r;
+}
+
+static int bt_cleanup_bots(struct bt_cleanup *cleanup, struct bt_error *error)
+{
+    bt_auto_free struct bt_agent *agents = NULL;
+    size_t count = 0, live = 0;
+    int r = bt_state_list(cleanup->state, cleanup->context->environment, &agents, &count, error);
+
+    for (size_t i = 0; i < count && r == 0; i++) {
+        live += bt_agent_is_live(&agents[i]);
+        r = bt_cleanup_agent(cleanup, &agents[i], error);
+    }
+    if (r == 0)
+        r = bt_cleanup_orphans(cleanup, error);
+    if (r == 0)
+        r = bt_cleanup_infra(cleanup, error);
+    if (r == 0 && live > 0)
+        bt_output_note(&cleanup->context->output, "%zu agent%s still running: berth stop ends %s", live,
+                       live == 1 ? " is" : "s are", live == 1 ? "it" : "them");
+    return r;
+}
+
+/* ---- images -----------------------------------------------------------------------------------------------
+ */
+
+/* An image of the cache is current when its recipe gives the same digest now. */
+static int bt_cleanup_images(struct bt_cleanup *cleanup, struct bt_error *error)
+{
+    const struct bt_paths *paths = &cleanup->context->paths;
+    bt_auto_free struct bt_image *images = NULL;
+    size_t count = 0;
+    int r = bt_image_list(paths, &images, &count, error);
+
+    for (size_t i = 0; i < count && r == 0; i++) {
+        struct bt_image current;
+        char label[160];
+        char *slash;
+        if (bt_image_get(paths, images[i].name, false, NULL, &current, NULL) == 0 &&
+            strcmp(current.digest, images[i].digest) == 0)
+            continue;
+        snprintf(label, sizeof(label), "%s %.12s", images[i].name, images[i].digest);
+        /* An image is a folder of the cache; path is a file in it. */
+        slash = strrchr(images[i].path, '/');
+        if (slash && strncmp(images[i].path, paths->images, strlen(paths->images)) == 0 &&
+            slash > images[i].path + strlen(paths->images)) {
+            *slash = '\0';
+            if (!cleanup->is_dry_run)
+                r = bt_tree_remove(images[i].path, error);
+        }
+        if (r == 0)
+            bt_cleanup_say(cleanup, "image", label);
+    }
+    return r;
+}
+
+/* ---- workspaces -------------------------------------------------------------------------------------------
+ */
+
+static int bt_cleanup_workspaces(struct bt_cleanup *cleanup, struct bt_error *error)
+{
+    bt_auto_free char *path = bt_remove_kept_folder(&cleanup->context->paths);
+    DIR *folder = opendir(path);
+    const struct dirent *entry;
+    bt_auto_list found = {0};
+    int r = 0;
+
+    if (!folder)
+        return errno == ENOENT
+                   ? 0
+                   : bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot enter %s: %s", path, strerror(errno));
+    while ((entry = readdir(folder))) {
+        if (entry->d_name[0] != '.')
+            bt_list_add_format(&found, "%s/%s", path, entry->d_name);
+    }
+    closedir(folder);
+    if (found.count > 0 && !cleanup->is_dry_run) {
+        char question[128];
+        snprintf(question, sizeof(question), "throw away %zu patches that were never applied?", found.count);
+        r = bt_command_confirm(cleanup->context, bt_option_is_set(&cleanup->context->arguments, "yes"),
+                               question, error);
+    }
+    for (size_t i = 0; i < found.count && r == 0; i++) {
+        if (!cleanup->is_dry_run)
+            r = bt_tree_remove(found.items[i], error);
+        if (r == 0)
+            bt_cleanup_say(cleanup, "patch", found.items[i]);
+    }
+    return r;
+}
+
+static int bt_cleanup_run(struct bt_context *context, struct bt_error *error)
+{
+    static const struct {
+        const char *name;
+        int (*run)(struct bt_cleanup *cleanup, struct bt_error *error);
+    } kinds[] = {
+        {"bots", bt_cleanup_bots}, {"images", bt_cleanup_images}, {"workspaces", bt_cleanup_workspaces}};
+    const char *what = context->arguments.operands.items[0];
+    struct bt_cleanup cleanup = {.context = context,
+                                 .is_dry_run = bt_option_is_set(&context->arguments, "dry-run")};
+    int (*run)(struct bt_cleanup *, struct bt_error *) = NULL;
+    int r;
+
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(kinds); i++) {
+        if (strcmp(kinds[i].name, what) == 0)
+            run = kinds[i].run;
+    }
+    if (!run)
+        return bt_fail(error, BT_EXIT_USAGE, EINVAL, "berth cleanup bots, images or workspaces",
+                       "'%.64s' is not something to clean up", what);
+    cleanup.removed = json_array();
+    cleanup.kept = json_array();
+    r = bt_state_open(&context->paths, &cleanup.state, error);
+    if (r == 0)
+        r = run(&cleanup, error);
+    bt_state_close(cleanup.state);
+    if (r == 0 && !cleanup.is_dry_run && json_array_size(cleanup.removed) > 0)
+        r = bt_audit_write(
+            &context->paths, "cleanup", context->environment, NULL,
+            json_pack("{s:s, s:I}", "what", what, "removed", (json_int_t)json_array_size(cleanup.removed)),
+            error);
+    if (r == 0 && json_array_size(cleanup.removed) == 0)
+        bt_output_note(&context->output, "nothing to clean up");
+    if (r == 0)
+        bt_output_document(&context->output, json_pack("{s:b, s:O, s:O}", "dry_run", cleanup.is_dry_run,
+                                                       "removed", cleanup.removed, "kept", cleanup.kept));
+    json_decref(cleanup.removed);
+    json_decref(cleanup.kept);
+    return r;
+}
+
+static const struct bt_option bt_cleanup_options[] = {
+    {.name = "yes", .letter = 'y', .help = "confirm what would be asked"},
+    {.name = "dry-run", .help = "say what would be removed"},
+};
+
+const struct bt_command bt_command_cleanup = {
+    .name = "cleanup",
+    .operands = "bots | images | workspaces",
+    .summary = "Remove what nothing needs any more",
+    .details = "bots: agents that do not run, with their disks; changes that were never applied are kept as "
+               "patches.\n"
+               "images: cached images that their recipes no longer give. workspaces: the kept patches.",
+    .options = bt_cleanup_options,
+    .option_count = BT_ARRAY_LENGTH(bt_cleanup_options),
+    .minimum = 1,
+    .maximum = 1,
+    .needs = BT_COMMAND_CONFIG,
+    .run = bt_cleanup_run,
+};
