@@ -192,7 +192,7 @@ static int fill_initrd(const struct bt_recipe *recipe, struct parts *parts, stru
     if (result == 0)
         result = bt_initrd_add_folder(initrd, "berth/modules", error);
     for (size_t i = 0; result == 0 && i < count; i++) {
-        char path[BT_MODULE_NAME_SIZE + 32];
+        char path[BT_MODULE_NAME_SIZE + 64];
         (void)snprintf(path, sizeof path, "berth/modules/%02zu-%s.ko", i, order[i]->name);
         result = bt_initrd_add_file(initrd, path, 0644, order[i]->data.data, order[i]->data.length, error);
     }
