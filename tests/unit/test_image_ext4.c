@@ -161,9 +161,9 @@ static void t_ext4_keeps_contents(void **state)
     bt_auto_free uint8_t *data = bt_new(length, 1);
     for (size_t i = 0; i < length; i++) /* a megabyte of it zeros */
         data[i] = i / MEBIBYTE == 2 ? 0 : (uint8_t)(i * 7 + i / 4096);
+    assert_non_null(setlocale(LC_CTYPE, "C.UTF-8")); /* to write the names; reading must do without */
     add_entry(world, new_entry("./a/b/big", S_IFREG | 0600), data, length);
     add_text(world, "./empty", 0644, "");
-    assert_non_null(setlocale(LC_CTYPE, "C.UTF-8")); /* to write it; reading must do without */
     add_text(world, "name with \xc5\x91 letter", 0644, "utf-8");
     assert_non_null(setlocale(LC_CTYPE, "C"));
     assert_int_equal(convert(world, 64 * MEBIBYTE, &error), 0);
