@@ -295,8 +295,6 @@ static void handle_request(struct bt_engine *engine, struct bt_connection *conne
         .sequence = request.sequence,
         .epoch = engine->epoch,
     };
-    if (connection->deadline_ms != 0 && connection->state == BT_CONNECTION_READY)
-        connection->deadline_ms = now_ms(engine) + BT_IDLE_DEADLINE_MS;
     reply.status = check_order(engine, connection, &request);
     if (reply.status != BT_STATUS_OK) {
         has_to_close = true;
@@ -308,6 +306,8 @@ static void handle_request(struct bt_engine *engine, struct bt_connection *conne
         connection->sequence = request.sequence;
         has_to_close = bt_verbs_answer(engine, connection, &request, &reply, &passed_fd);
     }
+    if (connection->state == BT_CONNECTION_READY)
+        connection->deadline_ms = now_ms(engine) + BT_IDLE_DEADLINE_MS;
     /* A lease whose owner did not get the answer is nobody's: closing gives it back. */
     if (!send_reply(connection, &reply, passed_fd) || has_to_close)
         close_connection(engine, connection);
