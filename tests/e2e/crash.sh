@@ -33,7 +33,7 @@ interface=$(berth status victim --json | json 'd["agents"][0]["interface"]')
 
 # ---- helper ----
 rules=$(nft list table inet berth | grep -v counter | sha256sum)
-berth exec victim -- sh -c 'curl -sS --max-time 60 -o /dev/null -w "%{http_code}" https://allowed.example/slow' >"$WORLD/slow" 2>&1 &
+berth exec victim -- sh -c 'curl -sS --max-time 60 -o /dev/null -w "%{http_code}" https://allowed.example/drip/80' >"$WORLD/slow" 2>&1 &
 slow=$!
 sleep 1
 helper_kill

@@ -14,23 +14,31 @@ WORLD_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 WORLD=/tmp/world
 WORLD_BERTH_ID=900
 
-world_images() {
-    echo "${XDG_DATA_HOME:-$HOME/.local/share}/berth/images"
+# Outside: the images that the world's users will find in their cache. Needs the network; everything later does not.
+world_build_images() {
+    "$WORLD_SOURCE/build/berth" image build --quiet kernel infra "$@" >&2
 }
 
-# Outside: the images that the world's users will find in their cache. Needs the network; everything later does not.
-world_prepare() {
-    local recipe
-    for recipe in kernel infra "$@"; do
-        "$WORLD_SOURCE/build/berth" image build --missing "$recipe" >&2 || return
+# The user's cache is closed to others: a tree of hard links that is not (or copies, on another file system).
+world_images() {
+    local cache="${XDG_DATA_HOME:-$HOME/.local/share}/berth/images" shared="$WORLD_SOURCE/build/images" image
+    mkdir -p "$shared"
+    for image in "$cache"/*-*/; do
+        image=$(basename "$image")
+        [ -e "$shared/$image" ] && continue
+        rm -rf "$shared/$image.new"
+        cp -rl "$cache/$image" "$shared/$image.new" 2>/dev/null ||
+            { rm -rf "$shared/$image.new" && cp -r --sparse=always "$cache/$image" "$shared/$image.new"; }
+        mv -T "$shared/$image.new" "$shared/$image"
     done
+    echo "$shared"
 }
 
 world_enter() {
     [ "${BERTH_WORLD:-}" = inside ] && return
     local script
     script=$(realpath --relative-to="$WORLD_SOURCE" "$0")
-    world_prepare shell || exit
+    world_build_images shell || exit
     exec env BERTH_WORLD=inside HOME=/root "$WORLD_SOURCE/build/tests/tools/namespace" --bind "$WORLD_SOURCE" source \
         --bind "$(world_images)" images bash "/opt/source/$script" "$@"
 }
@@ -85,11 +93,21 @@ END
     printf -- '---\nharness: shell\nbottle: dev\n---\n' >"$home/.config/berth/agents/dev.md"
     chown -R "$user:$user" "$home" "/run/user/$user"
     chmod 700 "$home" "/run/user/$user"
-    mount --bind /opt/images "$home/.local/share/berth/images"
+    local image
+    for image in /opt/images/*-*; do
+        mkdir "$home/.local/share/berth/images/$(basename "$image")"
+        mount --bind "$image" "$home/.local/share/berth/images/$(basename "$image")"
+    done
 }
 
 world_internet() {
-    mkdir -p "$WORLD/internet/www"
+    mkdir -p "$WORLD/internet/www" "$WORLD/internet/sample"
+    echo "This is allowed.example" >"$WORLD/internet/www/index.html"
+    echo "A sample repository" >"$WORLD/internet/sample/README"
+    git -C "$WORLD/internet/sample" -c init.defaultBranch=main init -q
+    git -C "$WORLD/internet/sample" add -A
+    git -C "$WORLD/internet/sample" -c user.name=Sample -c user.email=sample@allowed.example commit -qm "A sample repository"
+    git clone -q --bare "$WORLD/internet/sample" "$WORLD/internet/www/sample.git"
     ip netns exec internet "$WORLD_SOURCE/tests/lib/test_internet" --address 203.0.113.10 --dns 203.0.113.53 \
         --folder "$WORLD/internet/www" --ca-out "$WORLD/internet/ca.pem" >"$WORLD/internet/log" 2>&1 &
     WORLD_INTERNET_PID=$!
