@@ -39,6 +39,18 @@ static void refuse(struct applying *applying, size_t index, const char *reason)
                        bt_workspace_printable(applying->changes.items[index].path, text), reason);
 }
 
+/* Whether the patch itself takes away a file or link that a path needs as a folder. */
+static bool is_way_cleared(const struct applying *applying, const char *path)
+{
+    for (const char *slash = strchr(path, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        bt_auto_free char *above = bt_string_copy_length(path, (size_t)(slash - path));
+        const struct bt_workspace_change *change = bt_workspace_changes_find(&applying->changes, above);
+        if (change != NULL)
+            return change->new_mode == 0;
+    }
+    return false;
+}
+
 /* Looks at one change: its name, its kind, and what the user has in its place. */
 static int examine(struct applying *applying, size_t index)
 {
@@ -54,7 +66,9 @@ static int examine(struct applying *applying, size_t index)
         reason = "it is not a file";
     int result =
         reason != NULL ? 0 : bt_workspace_look(applying->target_fd, change->path, &applying->found[index]);
-    if (result == -ELOOP)
+    if ((result == -ELOOP || result == -ENOTDIR) && is_way_cleared(applying, change->path))
+        result = 0;
+    else if (result == -ELOOP)
         reason = "it would be reached through a symbolic link";
     else if (result == -ENOTDIR && change->new_mode != 0)
         reason = "a file of yours is where it needs a folder";
@@ -158,17 +172,9 @@ static int check_conflicts(struct applying *applying)
 /* What was found at the path of a write: the merge may only have touched what was read. */
 static const struct bt_workspace_found *find_found(const struct applying *applying, const char *path)
 {
-    for (size_t low = 0, high = applying->changes.count; low < high;) {
-        size_t middle = low + (high - low) / 2;
-        int order = strcmp(path, applying->changes.items[middle].path);
-        if (order == 0)
-            return applying->is_refused[middle] ? NULL : &applying->found[middle];
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
+    const struct bt_workspace_change *change = bt_workspace_changes_find(&applying->changes, path);
+    size_t index = change == NULL ? 0 : (size_t)(change - applying->changes.items);
+    return change == NULL || applying->is_refused[index] ? NULL : &applying->found[index];
 }
 
 /* From the difference between the user's files and the result to what is to be written. */

@@ -169,6 +169,25 @@ static size_t parse_change(const char *at, size_t length, struct bt_workspace_ch
     return (size_t)(path_end + 1 - at);
 }
 
+static int compare_changes(const void *left, const void *right)
+{
+    return strcmp(((const struct bt_workspace_change *)left)->path,
+                  ((const struct bt_workspace_change *)right)->path);
+}
+
+static int compare_path(const void *path, const void *change)
+{
+    return strcmp(path, ((const struct bt_workspace_change *)change)->path);
+}
+
+const struct bt_workspace_change *bt_workspace_changes_find(const struct bt_workspace_changes *changes,
+                                                            const char *path)
+{
+    return changes->count == 0
+               ? NULL
+               : bsearch(path, changes->items, changes->count, sizeof *changes->items, compare_path);
+}
+
 int bt_workspace_git_changes(const char *state_folder, const char *old_revision, const char *new_revision,
                              struct bt_workspace_changes *ret_changes, struct bt_error *error)
 {
@@ -200,6 +219,8 @@ int bt_workspace_git_changes(const char *state_folder, const char *old_revision,
         changes.count++;
         at += used;
     }
+    if (changes.count > 0)
+        qsort(changes.items, changes.count, sizeof *changes.items, compare_changes);
     *ret_changes = changes;
     return 0;
 }

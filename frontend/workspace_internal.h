@@ -65,9 +65,13 @@ int bt_workspace_git_resolve(const char *state_folder, const char *revision,
                              char ret_id[BT_WORKSPACE_ID_SIZE], struct bt_error *error);
 bool bt_workspace_id_is_valid(const char *text, size_t length);
 
-/* Changes between two revisions, no renames. */
+/* Changes between two revisions, no renames, by path (strcmp). */
 int bt_workspace_git_changes(const char *state_folder, const char *old_revision, const char *new_revision,
                              struct bt_workspace_changes *ret_changes, struct bt_error *error);
+
+/* The change of a path, or NULL. */
+const struct bt_workspace_change *bt_workspace_changes_find(const struct bt_workspace_changes *changes,
+                                                            const char *path);
 
 /* ---- workspace_import.c: one stream of commits into a repository (git fast-import(1)) ---- */
 

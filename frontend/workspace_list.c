@@ -215,29 +215,47 @@ static int check_listing(struct lister *lister, const char *folder, const struct
                    "cannot list the files of %s: git: %.*s", folder, (int)strcspn(errors, "\n"), errors);
 }
 
-/* Lists a checkout. top: its folder; prefix: the part of the workspace asked for, relative to the root. An
- * index does not say which kind of ids it holds: what cannot be read as SHA-1 is tried as SHA-256. */
-static int list_repository(struct lister *lister, const char *prefix, const char *top, int depth)
+/* Which kind of ids an index holds is said nowhere but in the configuration: the one word of it that is
+ * looked at, as text. */
+static const char *find_object_format(const char *common_folder)
 {
-    static const char *const formats[] = {"sha1", "sha256"};
+    bt_auto_free char *path = bt_string_format("%s/config", common_folder);
+    bt_auto_buffer text = {0};
+    if (bt_file_read(path, RULES_BYTES_MAX, &text, NULL) < 0 || text.data == NULL)
+        return "sha1";
+    const char *line = strcasestr(text.data, "objectformat");
+    bt_auto_free char *value =
+        bt_string_copy_length(line != NULL ? line : "", line != NULL ? strcspn(line, "\n") : 0);
+    return strcasestr(value, "sha256") != NULL ? "sha256" : "sha1";
+}
+
+/* Makes berth's own repository look like the checkout to git ls-files: its index, its ignore rules, and no
+ * more. */
+static int imitate(struct lister *lister, const char *top)
+{
     bt_auto_free char *private_folder = NULL;
     bt_auto_free char *common_folder = NULL;
-    bt_auto_free char *folder =
-        prefix[0] == '\0' ? bt_string_copy(lister->root) : bt_string_format("%s/%s", lister->root, prefix);
-    struct bt_spawn_result run = {.exit_status = -1};
     int result = find_git_folders(top, &private_folder, &common_folder, lister->error);
     if (result == 0)
+        result = bt_workspace_repository_make(lister->repository, false, find_object_format(common_folder),
+                                              lister->error);
+    if (result == 0)
         result = copy_index(lister, private_folder);
+    return result < 0 ? result : write_rules(lister, common_folder, lister->repository);
+}
+
+/* Lists a checkout. top: its folder; prefix: the part of the workspace asked for, relative to the root. */
+static int list_repository(struct lister *lister, const char *prefix, const char *top, int depth)
+{
+    bt_auto_free char *folder =
+        prefix[0] == '\0' ? bt_string_copy(lister->root) : bt_string_format("%s/%s", lister->root, prefix);
+    struct bt_spawn_result run;
+    int result = imitate(lister, top);
     if (result == 0)
-        result = write_rules(lister, common_folder, lister->repository);
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(formats) && result == 0 && run.exit_status != 0; i++) {
-        bt_spawn_result_free(&run);
-        result = bt_workspace_repository_make(lister->repository, false, formats[i], lister->error);
-        if (result == 0)
-            result = run_list_files(lister, folder, top, &run);
-    }
-    if (result == 0)
-        result = check_listing(lister, folder, &run);
+        result = run_list_files(lister, folder, top, &run);
+    if (result < 0)
+        return result;
+    result = check_listing(lister, folder, &run);
     for (size_t at = 0; at < run.output.length && result == 0; at += strlen(run.output.data + at) + 1) {
         bt_auto_free char *name =
             bt_string_format("%s%s%s", prefix, prefix[0] == '\0' ? "" : "/", run.output.data + at);

@@ -207,8 +207,9 @@ static int check_unchanged(const struct writer *writer)
     for (size_t i = 0; i < writer->count; i++) {
         struct bt_workspace_found now;
         int result = bt_workspace_look(writer->target_fd, writer->writes[i].change->path, &now);
-        if (result == -ENOTDIR && !writer->writes[i].found.is_there)
-            continue; /* a file that this patch turns into a folder */
+        if ((result == -ENOTDIR || result == -ELOOP) && !writer->writes[i].found.is_there)
+            continue; /* a file or link that this patch turns into a folder; if not, the kernel refuses below
+                       */
         if (result < 0 || !is_unchanged(&writer->writes[i].found, &now))
             return fail_at(writer, EAGAIN, writer->writes[i].change->path, "write (it was changed just now)");
     }
