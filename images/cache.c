@@ -14,6 +14,7 @@
 #include "images/disk.h"
 #include "images/kernel.h"
 #include "images/progress.h"
+#include "images/scratch.h"
 
 #define BUILDING ".building-"
 
@@ -119,6 +120,7 @@ int bt_cache_begin(const struct bt_paths *paths, const char *recipe, char ret_fo
 {
     char folder[768];
     (void)snprintf(folder, sizeof folder, "%s/" BUILDING "%s", paths->images, recipe);
+    bt_scratch_remove(folder);
     int result = bt_tree_remove(folder, error);
     if (result == 0)
         result = bt_folder_make(folder, 0755, error);
@@ -169,6 +171,7 @@ static void sweep(const struct bt_paths *paths, const char *entry)
     if (lock_fd < 0 || flock(lock_fd, LOCK_EX | LOCK_NB) < 0 ||
         snprintf(path, sizeof path, "%s/%s", paths->images, entry) >= (int)sizeof path)
         return;
+    bt_scratch_remove(path);
     (void)bt_tree_remove(path, &ignored);
 }
 

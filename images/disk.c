@@ -17,6 +17,7 @@
 #include "images/package.h"
 #include "images/producer.h"
 #include "images/progress.h"
+#include "images/scratch.h"
 #include "lib/spawn.h"
 
 #define CONFIG_MAX (64UL * 1024)
@@ -230,7 +231,7 @@ static void make_plan(const struct bt_recipe *recipe, struct plan *plan)
 
 /* ---- the build ---- */
 
-static int start(const struct bt_recipe *recipe, const struct bt_list *sources,
+static int start(const struct bt_recipe *recipe, const struct bt_list *sources, const char *scratch,
                  const struct bt_progress *progress, struct bt_producer *ret_producer, struct bt_error *error)
 {
     bt_auto_list arguments = {0};
@@ -240,7 +241,7 @@ static int start(const struct bt_recipe *recipe, const struct bt_list *sources,
     if (result < 0)
         return result;
     make_arguments(recipe, sources, settings_fd, &arguments);
-    bt_package_environment(&environment);
+    bt_package_environment(scratch, &environment);
     result = bt_producer_start((const char *const *)arguments.items, (const char *const *)environment.items,
                                settings_fd, progress, ret_producer, error);
     if (result == -ENOENT)
@@ -271,17 +272,21 @@ static int write_image(const struct bt_recipe *recipe, struct bt_producer *produ
 int bt_disk_build(const struct bt_recipe *recipe, const struct bt_list *sources, const char *folder,
                   const struct bt_progress *progress, struct bt_error *error)
 {
-    char path[800];
+    char path[800], scratch[512];
     bt_auto_free struct bt_producer *producer = bt_new(1, sizeof *producer);
     (void)snprintf(path, sizeof path, "%s/" BT_DISK_FILE, folder);
-    int result = start(recipe, sources, progress, producer, error);
+    int result = bt_scratch_make(folder, scratch, error);
     if (result < 0)
         return result;
-    result = write_image(recipe, producer, path, progress, error);
-    bool is_stopped = !producer->is_ended;
-    int status = bt_producer_end(producer);
-    /* Its own failure explains a stream that ends early; when we stopped it, our failure does. */
-    if (status != 0 && !is_stopped)
-        return fail_producer(producer, status, error);
+    result = start(recipe, sources, scratch, progress, producer, error);
+    if (result == 0) {
+        result = write_image(recipe, producer, path, progress, error);
+        bool is_stopped = !producer->is_ended;
+        int status = bt_producer_end(producer);
+        /* Its own failure explains a stream that ends early; when we stopped it, our failure does. */
+        if (status != 0 && !is_stopped)
+            result = fail_producer(producer, status, error);
+    }
+    bt_scratch_remove(folder);
     return result;
 }

@@ -98,12 +98,12 @@ int bt_package_sources(struct bt_list *ret_files, struct bt_buffer *ret_text, st
     return 0;
 }
 
-void bt_package_environment(struct bt_list *environment)
+void bt_package_environment(const char *temporary, struct bt_list *environment)
 {
     static const char *const kept[] = {"PATH",        "HOME",        "TMPDIR",   "http_proxy",
                                        "https_proxy", "HTTPS_PROXY", "no_proxy", "ftp_proxy"};
     for (size_t i = 0; i < BT_ARRAY_LENGTH(kept); i++) {
-        const char *value = getenv(kept[i]);
+        const char *value = strcmp(kept[i], "TMPDIR") == 0 && temporary != NULL ? temporary : getenv(kept[i]);
         if (value != NULL)
             bt_list_add_format(environment, "%s=%s", kept[i], value);
     }
@@ -128,7 +128,7 @@ static int run_apt(const struct apt *apt, const char *const *words, struct bt_bu
         bt_list_add(&arguments, apt->options.items[i]);
     for (size_t i = 1; words[i] != NULL; i++)
         bt_list_add(&arguments, words[i]);
-    bt_package_environment(&environment);
+    bt_package_environment(NULL, &environment);
     struct bt_spawn spawn = {.arguments = (const char *const *)arguments.items,
                              .environment = (const char *const *)environment.items,
                              .folder = apt->folder,

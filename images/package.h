@@ -9,8 +9,9 @@
  * the other. -ENOENT when there is none. The caller frees both. */
 int bt_package_sources(struct bt_list *ret_files, struct bt_buffer *ret_text, struct bt_error *error);
 
-/* Environment for apt and mmdebstrap: paths, proxies, the C locale; nothing else of the caller's. */
-void bt_package_environment(struct bt_list *environment);
+/* Environment for apt and mmdebstrap: paths, proxies, the C locale; nothing else of the caller's. temporary:
+ * its TMPDIR, or NULL for the caller's. */
+void bt_package_environment(const char *temporary, struct bt_list *environment);
 
 /* Downloads a package into an existing folder (apt-get(8) download: checked against the signed index). A
  * metapackage is followed along the dependency that starts with follow (e.g. "linux-image-") to the real one.
