@@ -120,14 +120,10 @@ static int set_limit(__rlimit_resource_t resource, rlim_t wanted)
     return setrlimit(resource, &limit) < 0 ? -errno : 0;
 }
 
-static int set_limits(const struct bt_jail *jail)
+static int set_limits(void)
 {
     int result = set_limit(RLIMIT_CORE, 0);
-    if (result == 0)
-        result = set_limit(RLIMIT_NOFILE, 256);
-    if (result == 0 && jail->address_space_bytes != 0)
-        result = set_limit(RLIMIT_AS, (rlim_t)jail->address_space_bytes);
-    return result;
+    return result == 0 ? set_limit(RLIMIT_NOFILE, 256) : result;
 }
 
 /* Refuses the calls above with EPERM, io_uring with ENOSYS (the caller then uses poll), and signals to any
@@ -171,7 +167,7 @@ int bt_jail_enter(const struct bt_jail *jail, int parent_pid, struct bt_jail_rep
         return fail_at(ret_report, "find its parent alive", -ESRCH);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return fail_at(ret_report, "give up new privileges", -errno);
-    result = set_limits(jail);
+    result = set_limits();
     if (result < 0)
         return fail_at(ret_report, "set its limits", result);
     result = bt_jail_landlock(jail, &ret_report->landlock_abi);
@@ -183,6 +179,9 @@ int bt_jail_enter(const struct bt_jail *jail, int parent_pid, struct bt_jail_rep
     if (result < 0)
         return fail_at(ret_report, "restrict its system calls", result);
     ret_report->parts |= BT_JAIL_CALLS;
+    /* Last: the steps above may need memory, and this process may be larger now than it will be. */
+    if (jail->address_space_bytes != 0 && set_limit(RLIMIT_AS, (rlim_t)jail->address_space_bytes) < 0)
+        return fail_at(ret_report, "limit its memory", -errno);
     return 0;
 }
 
