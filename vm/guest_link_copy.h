@@ -23,6 +23,7 @@ struct bt_tar_stream {
     struct bt_session_errors errors;
     struct archive *archive;
     struct bt_error *error;
+    int failure;        /* of sending: a negative errno, after which the rest is dropped */
     int root_fd;        /* host names are relative to it and never leave it or follow a symbolic link */
     const char *prefix; /* in front of names in the archive; "" or without a trailing slash */
     uint32_t uid, gid;

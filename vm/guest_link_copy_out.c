@@ -42,7 +42,7 @@ static la_ssize_t read_block(struct archive *archive, void *context, const void 
     while (session->chunk_length == 0 && !session->is_closed) {
         int result = bt_session_step(session, unpack->error);
         if (result == 0)
-            result = bt_session_wait(session, NULL, 0, unpack->error);
+            result = bt_session_wait(session, NULL, 0, -1, unpack->error);
         if (result < 0) {
             archive_set_error(archive, -result, "connection");
             return -1;

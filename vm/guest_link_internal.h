@@ -12,8 +12,9 @@
 
 #include "vm/guest_link.h"
 
-#define BT_LINK_CONTROL_MS 30000 /* for one answer of the SSH server; an emulated guest under load is slow   \
-                                  */
+#define BT_LINK_CONTROL_MS                                                                                   \
+    30000 /* for one answer of the SSH server; an emulated guest under load is slow                          \
+           */
 #define BT_SESSION_CHUNK 65536
 
 struct bt_guest_link {
@@ -73,9 +74,9 @@ int bt_session_start(struct bt_guest_link *link, const struct bt_guest_command *
 /* Moves what can be moved now. Returns 1 when something moved, 0 when not, a negative errno on failure; a
  * non-zero answer of on_output is -ECANCELED. */
 int bt_session_step(struct bt_session *session, struct bt_error *error);
-/* Waits until a step can do something, or one of extra[] is ready, or milliseconds passed (-1: only the
- * deadline). */
-int bt_session_wait(struct bt_session *session, struct pollfd *extra, nfds_t extra_count,
+/* Waits until a step can do something, one of extra[0..extra_count) (at most 3) is ready (its revents then
+ * says so), or at_most_ms passed (-1 = no such limit). -ETIMEDOUT: the deadline of the session. */
+int bt_session_wait(struct bt_session *session, struct pollfd *extra, nfds_t extra_count, int at_most_ms,
                     struct bt_error *error);
 /* Sends all bytes, taking output meanwhile. -EPIPE: the command ended before. */
 int bt_session_write(struct bt_session *session, const void *data, size_t length, struct bt_error *error);
@@ -96,5 +97,17 @@ int bt_session_keep_errors(void *context, bool is_stderr, const char *data, size
 /* "<what> failed in the guest (exit status N): <first line>" */
 int bt_session_fail(const struct bt_session_errors *errors, int status, const char *what,
                     struct bt_error *error);
+
+/* Finds the keys that end a terminal among what is typed. Zero-initialise, then set keys (at most 16 bytes).
+ */
+#define BT_DETACH_KEYS_MAX 16
+struct bt_detach {
+    const char *keys;
+    size_t matched; /* bytes of keys held back, since they may become the whole */
+};
+/* Copies typed bytes to ret_out (room for length + BT_DETACH_KEYS_MAX), holding back what may be the start of
+ * the keys. Returns true when the keys are complete; what came before them is in ret_out. */
+bool bt_detach_feed(struct bt_detach *detach, const char *typed, size_t length, char *ret_out,
+                    size_t *ret_length);
 
 #endif

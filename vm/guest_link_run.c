@@ -47,7 +47,7 @@ static int run_loop(struct bt_session *session, struct feed *feed, struct bt_err
         struct pollfd input = {.fd = may_feed ? feed->fd : -1, .events = POLLIN};
         if (result > 0) /* only look at the input, without waiting */
             (void)poll(&input, 1, 0);
-        else if ((result = bt_session_wait(session, &input, 1, error)) < 0)
+        else if ((result = bt_session_wait(session, &input, 1, -1, error)) < 0)
             return result;
         if (may_feed && input.revents && (result = feed_read(feed, session, error)) < 0)
             return result;

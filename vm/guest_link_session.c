@@ -12,7 +12,7 @@
 #include "vm/run_protocol.h"
 
 #define RUN_COMMAND BT_GUEST_RUN " run"
-#define CLOSE_MS 1500
+#define CLOSE_MS 300 /* a command that is still busy then costs the link */
 /* What one write may offer: libssh2 makes one packet of at most this of it. */
 #define WRITE_MAX 32000U
 
@@ -21,21 +21,34 @@ static bool is_outbound(const struct bt_session *session)
     return (libssh2_session_block_directions(session->link->ssh) & LIBSSH2_SESSION_BLOCK_OUTBOUND) != 0;
 }
 
-/* After a call that answered EAGAIN: it must be repeated first if it left a half-sent packet. */
-static void note_pending(struct bt_session *session, enum bt_session_pending call)
-{
-    session->pending = is_outbound(session) ? call : BT_PENDING_NONE;
-}
+/* How often a half-sent packet is pushed on before its state is known: each push but the last moves bytes of
+ * it. */
+#define PUSHES_MAX 64
+
+/* Repeats a call while it is unclear what its EAGAIN means: when the rest of a half-sent packet goes out in
+ * part only, libssh2 1.10 forgets to say that it waits for the socket to become writable. The next push
+ * tells. */
+#define PUSH(session, call, expression)                                                                      \
+    ({                                                                                                       \
+        ssize_t count_ = (expression);                                                                       \
+        for (int pushes_ = 0; count_ == LIBSSH2_ERROR_EAGAIN && (session)->pending == (call) &&              \
+                              !is_outbound(session) && pushes_ < PUSHES_MAX;                                 \
+             pushes_++)                                                                                      \
+            count_ = (expression);                                                                           \
+        if (count_ == LIBSSH2_ERROR_EAGAIN)                                                                  \
+            (session)->pending = is_outbound(session) ? (call) : BT_PENDING_NONE;                            \
+        else                                                                                                 \
+            (session)->pending = BT_PENDING_NONE;                                                            \
+        count_;                                                                                              \
+    })
 
 static int step_write(struct bt_session *session, struct bt_error *error)
 {
     size_t length = session->out_length < WRITE_MAX ? session->out_length : WRITE_MAX;
-    ssize_t count = libssh2_channel_write(session->channel, session->out, length);
-    if (count == LIBSSH2_ERROR_EAGAIN) {
-        note_pending(session, BT_PENDING_WRITE);
+    ssize_t count =
+        PUSH(session, BT_PENDING_WRITE, libssh2_channel_write(session->channel, session->out, length));
+    if (count == LIBSSH2_ERROR_EAGAIN)
         return 0;
-    }
-    session->pending = BT_PENDING_NONE;
     if (count == LIBSSH2_ERROR_CHANNEL_CLOSED || count == LIBSSH2_ERROR_CHANNEL_EOF_SENT) {
         session->out_length = 0;
         return 1;
@@ -50,20 +63,19 @@ static int step_write(struct bt_session *session, struct bt_error *error)
 /* Calls whose answer is 0, EAGAIN or an error: end of input, window size. */
 static int step_control(struct bt_session *session, enum bt_session_pending call, struct bt_error *error)
 {
-    int code = call == BT_PENDING_END
-                   ? libssh2_channel_send_eof(session->channel)
-                   : libssh2_channel_request_pty_size(session->channel, session->columns, session->rows);
-    if (code == LIBSSH2_ERROR_EAGAIN) {
-        note_pending(session, call);
+    ssize_t code =
+        PUSH(session, call,
+             call == BT_PENDING_END
+                 ? libssh2_channel_send_eof(session->channel)
+                 : libssh2_channel_request_pty_size(session->channel, session->columns, session->rows));
+    if (code == LIBSSH2_ERROR_EAGAIN)
         return 0;
-    }
-    session->pending = BT_PENDING_NONE;
     if (call == BT_PENDING_END)
         session->is_ended = true;
     else
         session->is_resized = false;
     /* A refused size change, or an end told to a command that is gone, harms nobody. */
-    if (code < 0 && libssh2_session_last_errno(session->link->ssh) == LIBSSH2_ERROR_SOCKET_SEND)
+    if (code == LIBSSH2_ERROR_SOCKET_SEND)
         return bt_link_fail(session->link, error, "sending");
     return 1;
 }
@@ -100,13 +112,9 @@ static int step_read(struct bt_session *session, int stream, struct bt_error *er
         return 0;
     char *buffer = is_held ? other : session->chunk;
     size_t size = is_held ? sizeof(other) : sizeof(session->chunk);
-    ssize_t count = libssh2_channel_read_ex(session->channel, stream, buffer, size);
-    if (count == LIBSSH2_ERROR_EAGAIN) {
-        note_pending(session, BT_PENDING_READ);
-        return 0;
-    }
-    session->pending = BT_PENDING_NONE;
-    if (count == LIBSSH2_ERROR_CHANNEL_CLOSED)
+    ssize_t count =
+        PUSH(session, BT_PENDING_READ, libssh2_channel_read_ex(session->channel, stream, buffer, size));
+    if (count == LIBSSH2_ERROR_EAGAIN || count == LIBSSH2_ERROR_CHANNEL_CLOSED)
         return 0;
     if (count < 0)
         return bt_link_fail(session->link, error, "receiving");
@@ -120,12 +128,9 @@ static int step_closed(struct bt_session *session, struct bt_error *error)
 {
     if (session->chunk_length > 0 || !libssh2_channel_eof(session->channel))
         return 0;
-    int code = libssh2_channel_wait_closed(session->channel);
-    if (code == LIBSSH2_ERROR_EAGAIN) {
-        note_pending(session, BT_PENDING_READ);
+    ssize_t code = PUSH(session, BT_PENDING_READ, libssh2_channel_wait_closed(session->channel));
+    if (code == LIBSSH2_ERROR_EAGAIN)
         return 0;
-    }
-    session->pending = BT_PENDING_NONE;
     if (code < 0)
         return bt_link_fail(session->link, error, "the end of a command");
     session->is_closed = true;
@@ -159,7 +164,7 @@ int bt_session_step(struct bt_session *session, struct bt_error *error)
     return result < 0 ? result : (moved | (result > 0));
 }
 
-int bt_session_wait(struct bt_session *session, struct pollfd *extra, nfds_t extra_count,
+int bt_session_wait(struct bt_session *session, struct pollfd *extra, nfds_t extra_count, int at_most_ms,
                     struct bt_error *error)
 {
     struct pollfd fds[4];
@@ -170,7 +175,8 @@ int bt_session_wait(struct bt_session *session, struct pollfd *extra, nfds_t ext
     for (nfds_t i = 0; i < extra_count && i < BT_ARRAY_LENGTH(fds) - 1; i++)
         fds[1 + i] = extra[i];
     int left_ms = bt_link_left_ms(session->deadline_ms);
-    int count = poll(fds, 1 + extra_count, left_ms);
+    int wait_ms = at_most_ms >= 0 && (left_ms < 0 || at_most_ms < left_ms) ? at_most_ms : left_ms;
+    int count = poll(fds, 1 + extra_count, wait_ms);
     for (nfds_t i = 0; i < extra_count; i++)
         extra[i].revents = count > 0 ? fds[1 + i].revents : 0;
     if (count < 0 && errno != EINTR)
@@ -193,7 +199,8 @@ int bt_session_write(struct bt_session *session, const void *data, size_t length
         if (session->is_closed)
             return bt_fail(error, BT_EXIT_ERROR, EPIPE, NULL,
                            "the command ended before it had read its input");
-        if (result == 0 && session->out_length > 0 && (result = bt_session_wait(session, NULL, 0, error)) < 0)
+        if (result == 0 && session->out_length > 0 &&
+            (result = bt_session_wait(session, NULL, 0, -1, error)) < 0)
             return result;
     }
     return 0;
@@ -231,7 +238,7 @@ int bt_session_finish(struct bt_session *session, int *ret_status, struct bt_err
     while (!session->is_closed) {
         int result = bt_session_step(session, error);
         if (result == 0)
-            result = bt_session_wait(session, NULL, 0, error);
+            result = bt_session_wait(session, NULL, 0, -1, error);
         if (result < 0)
             return result;
     }
@@ -295,7 +302,7 @@ static int wait_ready(struct bt_session *session, struct bt_error *error)
     while (!session->is_ready) {
         int result = bt_session_step(session, error);
         if (result == 0)
-            result = bt_session_wait(session, NULL, 0, error);
+            result = bt_session_wait(session, NULL, 0, -1, error);
         if (result < 0)
             return result;
         if (session->is_closed)

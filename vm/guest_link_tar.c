@@ -43,14 +43,13 @@ static int open_beneath(int root_fd, const char *name, int flags)
     return fd < 0 ? -errno : fd;
 }
 
+/* Never tells libarchive of a failure: it would then not free its buffers. The rest goes nowhere instead. */
 static la_ssize_t write_block(struct archive *archive, void *context, const void *data, size_t length)
 {
     struct bt_tar_stream *stream = context;
-    int result = bt_session_write(stream->session, data, length, stream->error);
-    if (result < 0) {
-        archive_set_error(archive, -result, "cannot send");
-        return -1;
-    }
+    (void)archive;
+    if (stream->failure == 0)
+        stream->failure = bt_session_write(stream->session, data, length, stream->error);
     return (la_ssize_t)length;
 }
 
@@ -102,8 +101,6 @@ int bt_tar_open(struct bt_guest_link *link, struct bt_tar_stream *stream, struct
 static int archive_fail(struct bt_tar_stream *stream, const char *name)
 {
     char text[BT_COPY_NAME_SIZE];
-    if (archive_errno(stream->archive) == EPIPE || !stream->session->link->is_usable)
-        return -EPIPE; /* the session's own error is the better one */
     return bt_fail(stream->error, BT_EXIT_ERROR, EIO, NULL, "cannot send %s: %s",
                    bt_copy_printable(name, text), archive_error_string(stream->archive));
 }
@@ -156,6 +153,8 @@ static int send_data(struct bt_tar_stream *stream, const char *name, int fd, uin
             break;
         if (archive_write_data(stream->archive, stream->buffer, (size_t)count) < 0)
             return archive_fail(stream, name);
+        if (stream->failure < 0)
+            return stream->failure;
         left -= (uint64_t)count;
         stream->bytes += (uint64_t)count;
         if (stream->on_progress)
@@ -188,6 +187,8 @@ static int add_opened(struct bt_tar_stream *stream, const char *name, int fd, co
     }
     if (archive_write_header(stream->archive, entry) < ARCHIVE_WARN)
         return archive_fail(stream, name);
+    if (stream->failure < 0)
+        return stream->failure;
     return S_ISREG(about->st_mode) ? send_data(stream, name, data_fd, (uint64_t)about->st_size) : 0;
 }
 
@@ -212,26 +213,30 @@ int bt_tar_add(struct bt_tar_stream *stream, const char *name, const char *archi
     return result;
 }
 
+/* What tar says of its end. It may have ended before the archive did: its own words say why. */
+static int tar_result(struct bt_tar_stream *stream)
+{
+    int status = 0;
+    int result = bt_session_finish(stream->session, &status, stream->error);
+    if (result == 0 && (status != 0 || stream->failure != 0))
+        result = bt_session_fail(&stream->errors, status, "unpacking", stream->error);
+    return result;
+}
+
 int bt_tar_close(struct bt_tar_stream *stream, int result)
 {
     if (stream->archive) {
-        if (result == 0 && archive_write_close(stream->archive) != ARCHIVE_OK)
+        if (result < 0 && stream->failure == 0)
+            stream->failure = result; /* nothing more is sent */
+        if (archive_write_close(stream->archive) != ARCHIVE_OK && result == 0)
             result = archive_fail(stream, "the end of the archive");
-        if (result != 0)
-            (void)archive_write_fail(stream->archive);
+        if (result == 0)
+            result = stream->failure;
         (void)archive_write_free(stream->archive);
     }
-    if (stream->session && stream->session->channel) {
-        int status = 0;
-        /* tar ended before the archive did: its own words say why. */
-        if ((result == 0 || result == -EPIPE) && stream->session->link->is_usable) {
-            int finished = bt_session_finish(stream->session, &status, stream->error);
-            result =
-                finished < 0
-                    ? finished
-                    : (status || result ? bt_session_fail(&stream->errors, status, "unpacking", stream->error)
-                                        : 0);
-        }
+    if (stream->session->channel) {
+        if (result == 0 || result == -EPIPE)
+            result = tar_result(stream);
         bt_session_close(stream->session);
     }
     free(stream->session);

@@ -1,0 +1,151 @@
+/* The parts of the guest link that need no guest: the request against berth-init's own parser, detach keys,
+ * keys. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "vm/guest_link_copy.h"
+#include "vm/init/run_request.h"
+#include "vm/run_protocol.h"
+
+static struct bt_run_request parsed; /* large */
+
+static void t_request_is_what_the_guest_parses(void **state)
+{
+    (void)state;
+    const char *const arguments[] = {"git", "commit", "-m", "two words\nand a line", "", NULL};
+    const char *const environment[] = {"PATH=/bin", "TOKEN=s3cret=x", NULL};
+    const struct bt_guest_command command = {
+        .arguments = arguments, .environment = environment, .folder = "/workspace", .uid = 1000, .gid = 1001};
+    struct bt_buffer request = {0};
+    struct bt_error error = {0};
+    size_t length = 0;
+    assert_int_equal(bt_run_request_encode(&command, &request, &error), 0);
+    assert_int_equal(bt_run_parse_header((const uint8_t *)request.data, &parsed, &length), 0);
+    assert_int_equal(length, request.length - BT_RUN_HEADER_LENGTH);
+    assert_int_equal(bt_run_parse_body(request.data + BT_RUN_HEADER_LENGTH, length, &parsed), 0);
+    assert_int_equal(parsed.uid, 1000);
+    assert_int_equal(parsed.gid, 1001);
+    assert_string_equal(parsed.folder, "/workspace");
+    assert_int_equal(parsed.argument_count, 5);
+    assert_string_equal(bt_run_arguments(&parsed)[3], "two words\nand a line");
+    assert_string_equal(bt_run_arguments(&parsed)[4], "");
+    assert_string_equal(bt_run_environment(&parsed)[1], "TOKEN=s3cret=x");
+    assert_string_equal(bt_run_variable(&parsed, "PATH"), "/bin");
+    bt_buffer_wipe(&request);
+}
+
+static void t_request_has_bounds(void **state)
+{
+    (void)state;
+    struct bt_buffer request = {0};
+    struct bt_error error = {0};
+    const char *const nothing[] = {NULL};
+    struct bt_guest_command command = {.arguments = nothing, .folder = "/"};
+    assert_int_equal(bt_run_request_encode(&command, &request, &error), -EINVAL);
+    char *large = bt_new(1, BT_RUN_LENGTH_MAX + 1);
+    memset(large, 'x', BT_RUN_LENGTH_MAX);
+    const char *const arguments[] = {"echo", large, NULL};
+    command.arguments = arguments;
+    assert_int_equal(bt_run_request_encode(&command, &request, &error), -E2BIG);
+    /* The largest that fits must be accepted by the other side, too: 16 fixed bytes, "/", "echo", three NULs.
+     */
+    large[BT_RUN_LENGTH_MAX - 16 - 1 - 4 - 3] = '\0';
+    size_t length = 0;
+    assert_int_equal(bt_run_request_encode(&command, &request, &error), 0);
+    assert_int_equal(bt_run_parse_header((const uint8_t *)request.data, &parsed, &length), 0);
+    assert_int_equal(bt_run_parse_body(request.data + BT_RUN_HEADER_LENGTH, length, &parsed), 0);
+    assert_int_equal(request.length, BT_RUN_LENGTH_MAX + 8);
+    bt_buffer_wipe(&request);
+    free(large);
+}
+
+/* Feeds pieces one after the other and collects what goes on to the command. */
+static bool feed(struct bt_detach *detach, const char *const *pieces, char *ret_text)
+{
+    char out[64 + BT_DETACH_KEYS_MAX];
+    size_t at = 0, length = 0;
+    bool is_detached = false;
+    for (; *pieces && !is_detached; pieces++) {
+        is_detached = bt_detach_feed(detach, *pieces, strlen(*pieces), out, &length);
+        memcpy(ret_text + at, out, length);
+        at += length;
+    }
+    ret_text[at] = '\0';
+    return is_detached;
+}
+
+static void t_detach_keys(void **state)
+{
+    (void)state;
+    char text[256];
+    struct bt_detach detach = {.keys = "\x10\x11"};
+    assert_true(feed(&detach, (const char *const[]){"abc\x10", "\x11zzz", NULL}, text));
+    assert_string_equal(text, "abc");
+    detach = (struct bt_detach){.keys = "\x10\x11"};
+    assert_false(feed(&detach, (const char *const[]){"a\x10", "b\x10\x10", "c", NULL}, text));
+    assert_string_equal(text, "a\x10"
+                              "b\x10\x10"
+                              "c");
+    detach = (struct bt_detach){.keys = "aab"};
+    assert_true(feed(&detach, (const char *const[]){"xa", "aa", "b", NULL}, text));
+    assert_string_equal(text, "xa");
+    detach = (struct bt_detach){.keys = ""};
+    assert_false(feed(&detach, (const char *const[]){"anything", NULL}, text));
+    assert_string_equal(text, "anything");
+}
+
+static void t_keys_are_of_their_kind_and_new_each_time(void **state)
+{
+    (void)state;
+    struct bt_guest_keys first, second;
+    struct bt_error error = {0};
+    assert_int_equal(bt_guest_keys_make(&first, &error), 0);
+    assert_int_equal(bt_guest_keys_make(&second, &error), 0);
+    assert_ptr_equal(strstr(first.private_key, "-----BEGIN OPENSSH PRIVATE KEY-----\n"), first.private_key);
+    assert_ptr_equal(strstr(first.public_key, "ssh-ed25519 AAAA"), first.public_key);
+    assert_string_not_equal(first.public_key, first.host_public_key);
+    assert_string_not_equal(first.public_key, second.public_key);
+    assert_string_not_equal(first.host_public_key, second.host_public_key);
+    assert_int_equal(first.host_key.length, 4 + 11 + 4 + 64);
+    bt_guest_keys_free(&first);
+    bt_guest_keys_free(&second);
+    assert_null(second.private_key);
+}
+
+static void t_guest_paths(void **state)
+{
+    (void)state;
+    char *name = NULL;
+    struct bt_error error = {0};
+    assert_int_equal(bt_copy_guest_path("//home/agent//", &name, &error), 0);
+    assert_string_equal(name, "home/agent");
+    free(name);
+    assert_int_equal(bt_copy_guest_path("/", &name, &error), 0);
+    assert_string_equal(name, "");
+    free(name);
+    assert_int_equal(bt_copy_guest_path("/a/..b/c..", &name, &error), 0);
+    free(name);
+    assert_int_equal(bt_copy_guest_path("/a/../b", &name, &error), -EINVAL);
+    assert_int_equal(bt_copy_guest_path("/..", &name, &error), -EINVAL);
+    assert_int_equal(bt_copy_guest_path("workspace", &name, &error), -EINVAL);
+    assert_int_equal(bt_copy_guest_path("", &name, &error), -EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_request_is_what_the_guest_parses),
+        cmocka_unit_test(t_request_has_bounds),
+        cmocka_unit_test(t_detach_keys),
+        cmocka_unit_test(t_keys_are_of_their_kind_and_new_each_time),
+        cmocka_unit_test(t_guest_paths),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
