@@ -24,8 +24,9 @@ static int refuse_dead(const struct bt_agent *agent, struct bt_error *error)
 {
     if (agent->status == BT_AGENT_RUNNING && bt_agent_is_live(agent))
         return 0;
-    return bt_fail(error, BT_EXIT_NO_TARGET, ESRCH, "berth list shows what runs", "the agent %s does not run: it is %s",
-                   agent->name, bt_agent_status_name(bt_agent_status_now(agent)));
+    return bt_fail(error, BT_EXIT_NO_TARGET, ESRCH, "berth list shows what runs",
+                   "the agent %s does not run: it is %s", agent->name,
+                   bt_agent_status_name(bt_agent_status_now(agent)));
 }
 
 /* What the keeper wrote down for the owner's commands when the guest was ready. */
@@ -56,10 +57,12 @@ static int access_load(const struct bt_paths *paths, const struct bt_agent *agen
     json_t *variables = json_object_get(facts, "environment");
     size_t index;
     json_t *variable;
-    json_array_foreach(variables, index, variable) bt_list_add(&access.own_environment, json_string_value(variable));
+    json_array_foreach(variables, index, variable)
+        bt_list_add(&access.own_environment, json_string_value(variable));
     if (address == NULL || host_address == NULL || bt_ipv4_parse(address, &access.address) < 0 ||
         bt_ipv4_parse(host_address, &access.host_address) < 0)
-        result = bt_fail(error, BT_EXIT_INFRASTRUCTURE, EBADMSG, NULL, "the keeper of %s gave no address", agent->name);
+        result = bt_fail(error, BT_EXIT_INFRASTRUCTURE, EBADMSG, NULL, "the keeper of %s gave no address",
+                         agent->name);
     json_decref(facts);
     if (result == 0)
         result = bt_agent_secrets_load(agent->folder, &access.secrets, error);
@@ -77,8 +80,8 @@ static int connect_with(const struct access *access, struct bt_guest_link **ret_
     return bt_guest_connect(&address, CONNECT_DEADLINE_MS, -1, ret_link, error);
 }
 
-int bt_agent_connect(const struct bt_paths *paths, const struct bt_agent *agent, struct bt_guest_link **ret_link,
-                     struct bt_error *error)
+int bt_agent_connect(const struct bt_paths *paths, const struct bt_agent *agent,
+                     struct bt_guest_link **ret_link, struct bt_error *error)
 {
     struct access access;
     int result = access_load(paths, agent, &access, error);
@@ -95,8 +98,9 @@ static int pass_output(void *context, bool is_stderr, const char *data, size_t l
     return bt_write_all(is_stderr ? 2 : 1, data, length);
 }
 
-static int run_as_agent(const struct bt_paths *paths, const struct bt_agent *agent, const char *const *command,
-                        bool is_terminal, int *ret_status, bool *ret_is_detached, struct bt_error *error)
+static int run_as_agent(const struct bt_paths *paths, const struct bt_agent *agent,
+                        const char *const *command, bool is_terminal, int *ret_status, bool *ret_is_detached,
+                        struct bt_error *error)
 {
     struct access access;
     struct bt_guest_link *link = NULL;
@@ -105,7 +109,8 @@ static int run_as_agent(const struct bt_paths *paths, const struct bt_agent *age
     if (result < 0)
         return result;
     const char *terminal = is_terminal ? getenv("TERM") : NULL;
-    bt_agent_environment(access.host_address, access.secrets.token, (const char *const *)access.own_environment.items,
+    bt_agent_environment(access.host_address, access.secrets.token,
+                         (const char *const *)access.own_environment.items,
                          is_terminal && terminal == NULL ? "xterm" : terminal, &environment);
     struct bt_guest_command request = {
         .arguments = command,
@@ -146,12 +151,13 @@ int bt_agent_attach(const struct bt_paths *paths, const struct bt_agent *agent, 
     return run_as_agent(paths, agent, command, true, &status, ret_is_detached, error);
 }
 
-static int call(const struct bt_paths *paths, const struct bt_agent *agent, const char *verb, json_t **ret_answer,
-                struct bt_error *error)
+static int call(const struct bt_paths *paths, const struct bt_agent *agent, const char *verb,
+                json_t **ret_answer, struct bt_error *error)
 {
     int result = refuse_dead(agent, error);
-    return result < 0 ? result
-                      : bt_control_call(paths, agent->id, json_pack("{s:s}", "verb", verb), ret_answer, error);
+    return result < 0
+               ? result
+               : bt_control_call(paths, agent->id, json_pack("{s:s}", "verb", verb), ret_answer, error);
 }
 
 int bt_agent_stop(const struct bt_agent *agent, struct bt_error *error)

@@ -51,9 +51,10 @@ static int key_file(const char *path, char ret_key[BT_DIGEST_TEXT_SIZE], struct 
             return result;
     }
     int result = bt_file_read(path, 2 * KEY_BYTES, &text, error);
-    if (result == 0 && (text.length != 2 * KEY_BYTES || strspn(text.data, "0123456789abcdef") != 2 * KEY_BYTES))
-        result = bt_fail(error, BT_EXIT_ERROR, EBADMSG, "remove it after berth down; a new one is made", "%s is damaged",
-                         path);
+    if (result == 0 &&
+        (text.length != 2 * KEY_BYTES || strspn(text.data, "0123456789abcdef") != 2 * KEY_BYTES))
+        result = bt_fail(error, BT_EXIT_ERROR, EBADMSG, "remove it after berth down; a new one is made",
+                         "%s is damaged", path);
     if (result == 0)
         memcpy(ret_key, text.data, BT_DIGEST_TEXT_SIZE);
     bt_buffer_wipe(&text);
@@ -67,7 +68,8 @@ int bt_infra_host_key(const struct bt_paths *paths, char ret_key[BT_DIGEST_TEXT_
     return result < 0 ? result : key_file(path, ret_key, error);
 }
 
-static int lock_environment(const struct bt_paths *paths, const char *environment, int *ret_fd, struct bt_error *error)
+static int lock_environment(const struct bt_paths *paths, const char *environment, int *ret_fd,
+                            struct bt_error *error)
 {
     bt_auto_free char *folder = bt_string_format("%s/env/%s", paths->state, environment);
     bt_auto_free char *path = bt_string_format("%s/infra.lock", folder);
@@ -146,24 +148,27 @@ static json_t *list_to_json(const struct bt_list *list)
     return array;
 }
 
-static int start_member(struct up *up, size_t index, struct bt_keeper_handle *ret_handle, struct bt_error *error)
+static int start_member(struct up *up, size_t index, struct bt_keeper_handle *ret_handle,
+                        struct bt_error *error)
 {
-    bt_auto_free char *folder = bt_string_format("%s/env/%s/%s", up->paths->state, up->environment, roles[index]);
+    bt_auto_free char *folder =
+        bt_string_format("%s/env/%s/%s", up->paths->state, up->environment, roles[index]);
     int result = bt_folder_make(folder, 0700, error);
     if (result < 0)
         return result;
-    json_t *request = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:o, s:s?, s:I}", "kind", roles[index],
-                                "environment", up->environment, "environment_number", (int)up->environment_number,
-                                "folder", folder, "helper_socket", up->config->helper_socket, "host_key", up->host_key,
-                                "gateway_secret", up->gateway_secret, "resolvers", list_to_json(&up->resolvers),
-                                "parent_proxy", up->config->parent_proxy, "idle_stop_seconds",
-                                (json_int_t)up->config->idle_stop_seconds);
+    json_t *request =
+        json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:o, s:s?, s:I}", "kind", roles[index], "environment",
+                  up->environment, "environment_number", (int)up->environment_number, "folder", folder,
+                  "helper_socket", up->config->helper_socket, "host_key", up->host_key, "gateway_secret",
+                  up->gateway_secret, "resolvers", list_to_json(&up->resolvers), "parent_proxy",
+                  up->config->parent_proxy, "idle_stop_seconds", (json_int_t)up->config->idle_stop_seconds);
     result = bt_keeper_start(request, ret_handle, error);
     json_decref(request);
     return result;
 }
 
-static int follow_member(const struct up *up, size_t index, struct bt_keeper_handle *handle, struct bt_error *error)
+static int follow_member(const struct up *up, size_t index, struct bt_keeper_handle *handle,
+                         struct bt_error *error)
 {
     json_t *facts = NULL;
     int result = bt_keeper_follow(handle, up->progress, NULL, &facts, error);
@@ -205,7 +210,8 @@ static void report(const struct bt_progress *progress, const char *step)
 static int bring_up(struct up *up, struct bt_error *error)
 {
     struct bt_image image;
-    bt_auto_free char *secret_path = bt_string_format("%s/env/%s/gateway.secret", up->paths->state, up->environment);
+    bt_auto_free char *secret_path =
+        bt_string_format("%s/env/%s/gateway.secret", up->paths->state, up->environment);
     int result = bt_state_environment(up->state, up->environment, &up->environment_number, error);
     if (result == 0)
         result = bt_infra_host_key(up->paths, up->host_key, error);
@@ -272,13 +278,15 @@ static int refuse_live_agents(struct bt_state *state, const char *environment, s
         live += bt_agent_is_live(&agents[i]) ? 1 : 0;
     free(agents);
     if (result == 0 && live > 0)
-        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EBUSY, "stop them (berth list, berth stop), or use --force",
+        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EBUSY,
+                       "stop them (berth list, berth stop), or use --force",
                        "%zu agent%s of the environment %s would lose the network", live, live == 1 ? "" : "s",
                        environment);
     return result;
 }
 
-int bt_infra_down(const struct bt_paths *paths, const char *environment, bool is_forced, struct bt_error *error)
+int bt_infra_down(const struct bt_paths *paths, const char *environment, bool is_forced,
+                  struct bt_error *error)
 {
     struct bt_state *state = NULL;
     struct bt_infra_pair pair;

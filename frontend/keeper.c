@@ -1,4 +1,5 @@
-/* Entry of a keeper: reads its request, runs its kind, reports a failure to whoever started it. See keeper.h. */
+/* Entry of a keeper: reads its request, runs its kind, reports a failure to whoever started it. See keeper.h.
+ */
 #include "frontend/keeper.h"
 
 #include <errno.h>
@@ -26,7 +27,8 @@ static int read_request(json_t **ret_request)
         result = got < 0 ? -errno : bt_buffer_add(&text, chunk, (size_t)got);
     }
     (void)close(BT_KEEPER_REQUEST_FD);
-    json_t *request = result < 0 ? NULL : json_loadb(text.data == NULL ? "" : text.data, text.length, 0, NULL);
+    json_t *request =
+        result < 0 ? NULL : json_loadb(text.data == NULL ? "" : text.data, text.length, 0, NULL);
     explicit_bzero(chunk, sizeof chunk);
     bt_buffer_wipe(&text);
     if (!json_is_object(request)) {
@@ -39,8 +41,8 @@ static int read_request(json_t **ret_request)
 
 static void report_failure(struct bt_keeper *keeper, const struct bt_error *error)
 {
-    json_t *event = json_pack("{s:s, s:i, s:i, s:s, s:s}", "event", "failed", "status", (int)error->status, "code",
-                              error->code, "message", error->message, "hint", error->hint);
+    json_t *event = json_pack("{s:s, s:i, s:i, s:s, s:s}", "event", "failed", "status", (int)error->status,
+                              "code", error->code, "message", error->message, "hint", error->hint);
     bt_auto_free char *text = event == NULL ? NULL : json_dumps(event, JSON_COMPACT);
     json_decref(event);
     (void)fprintf(stderr, "%s\n", error->message);
@@ -90,7 +92,8 @@ int bt_keeper_main(void)
     harden();
     (void)fcntl(BT_KEEPER_PROGRESS_FD, F_SETFD, FD_CLOEXEC);
     if (read_request(&request) < 0 || bt_keeper_signals_open() < 0) {
-        (void)fputs("berth: keeper is not a command for people: it is started by berth spawn and berth up\n", stderr);
+        (void)fputs("berth: keeper is not a command for people: it is started by berth spawn and berth up\n",
+                    stderr);
         json_decref(request);
         return BT_EXIT_USAGE;
     }

@@ -1,5 +1,6 @@
-/* The keeper: one process per guest, in a session of its own. It holds the lease and the VMM, does the exit work, and
- * answers on a control socket. It is this program executed again, so it starts with clean memory and descriptors.
+/* The keeper: one process per guest, in a session of its own. It holds the lease and the VMM, does the exit
+ * work, and answers on a control socket. It is this program executed again, so it starts with clean memory
+ * and descriptors.
  *
  * keeper.c        entry: reads the request, runs the right kind, reports failure
  * keeper_start.c  the other side: a command starts a keeper and follows its progress
@@ -27,7 +28,7 @@
 struct bt_console {
     pthread_t thread;
     bool is_running;
-    int write_fd;        /* given to the VMM */
+    int write_fd; /* given to the VMM */
     int read_fd;
     int log_fd;
     char last_line[256]; /* the last line that berth-init or the kernel wrote about an end; for messages */
@@ -38,7 +39,7 @@ struct bt_keeper {
     struct bt_paths paths;
     struct bt_state *state;
     const char *folder;
-    int progress_fd; /* -1 once "ready" was sent */
+    int progress_fd;   /* -1 once "ready" was sent */
     bool is_abandoned; /* the command that started the launch is gone: the launch ends */
     json_t *steps;
     struct bt_helper helper;
@@ -50,7 +51,8 @@ struct bt_keeper {
 };
 
 /* ---- request ---- */
-/* Members that the starter always writes; a missing one is a programmer's error and ends the keeper with a message. */
+/* Members that the starter always writes; a missing one is a programmer's error and ends the keeper with a
+ * message. */
 const char *bt_keeper_text(const struct bt_keeper *keeper, const char *key); /* NULL when absent or null */
 int64_t bt_keeper_number(const struct bt_keeper *keeper, const char *key);
 bool bt_keeper_flag(const struct bt_keeper *keeper, const char *key);
@@ -66,7 +68,8 @@ double bt_keeper_now_ms(void);
 /* ---- guest ---- */
 /* Connects to the helper and takes a lease of keeper->role. *ret_tap_fd is owned by the caller. */
 int bt_keeper_lease(struct bt_keeper *keeper, int *ret_tap_fd, struct bt_error *error);
-/* After the helper's end: connects and adopts within the helper's deadline. */
+/* After the helper's end: one attempt to connect and to take the lease back. -EAGAIN: no helper answers yet,
+ * which leaves the rules in force as they are; any other error: the lease is lost. */
 int bt_keeper_adopt(struct bt_keeper *keeper, struct bt_error *error);
 int bt_keeper_console_open(struct bt_keeper *keeper, struct bt_error *error);
 void bt_keeper_console_close(struct bt_keeper *keeper);
@@ -83,20 +86,21 @@ int bt_keeper_infra_run(struct bt_keeper *keeper, struct bt_error *error);
 #define BT_KEEPER_WATCH_MAX 4
 enum bt_keeper_event {
     BT_KEEPER_GUEST_ENDED,
-    BT_KEEPER_HELPER_ENDED,
-    BT_KEEPER_SIGNALLED, /* SIGTERM: stop */
-    BT_KEEPER_CONTROL,   /* a client connected; *ret_client_fd */
-    BT_KEEPER_WATCHED,   /* one of the extra descriptors; *ret_index */
+    BT_KEEPER_LEASE_LOST, /* the helper ended, and its successor does not know the lease any more */
+    BT_KEEPER_SIGNALLED,  /* SIGTERM: stop */
+    BT_KEEPER_CONTROL,    /* a client connected; *ret_client_fd */
+    BT_KEEPER_WATCHED,    /* one of the extra descriptors; *ret_index */
     BT_KEEPER_TIMER,
 };
 struct bt_keeper_watch {
-    int control_fd;                   /* listening socket, or -1 */
+    int control_fd;                     /* listening socket, or -1 */
     int extra_fds[BT_KEEPER_WATCH_MAX]; /* -1 = none */
-    int timer_ms;                     /* -1 = none */
+    int timer_ms;                       /* -1 = none */
 };
-/* Waits for the next event. Guest and helper ends are told before anything else. */
-enum bt_keeper_event bt_keeper_wait(struct bt_keeper *keeper, const struct bt_keeper_watch *watch, int *ret_client_fd,
-                                    int *ret_index);
+/* Waits for the next event. The guest's end is told before anything else. While the helper is away its return
+ * is awaited here and the lease is taken back; only a lost lease is told, with the reason in *error. */
+enum bt_keeper_event bt_keeper_wait(struct bt_keeper *keeper, const struct bt_keeper_watch *watch,
+                                    int *ret_client_fd, int *ret_index, struct bt_error *error);
 /* SIGTERM and SIGINT are taken by bt_keeper_wait from now on. */
 int bt_keeper_signals_open(void);
 
@@ -107,8 +111,8 @@ struct bt_keeper_handle {
 };
 /* Starts a keeper with this request; its standard error goes to <folder>/keeper.log. */
 int bt_keeper_start(const json_t *request, struct bt_keeper_handle *ret_handle, struct bt_error *error);
-/* Follows progress until "ready" (*ret_facts, owned) or failure (the keeper's own error). steps may be NULL: events of
- * kind step are appended to it. */
+/* Follows progress until "ready" (*ret_facts, owned) or failure (the keeper's own error). steps may be NULL:
+ * events of kind step are appended to it. */
 int bt_keeper_follow(struct bt_keeper_handle *handle, const struct bt_progress *progress, json_t *steps,
                      json_t **ret_facts, struct bt_error *error);
 
@@ -118,7 +122,8 @@ void bt_control_remove(const struct bt_paths *paths, int64_t agent_id);
 /* One request and its answer; *ret_answer is owned by the caller. An answer with "error" becomes *error. */
 int bt_control_call(const struct bt_paths *paths, int64_t agent_id, json_t *request, json_t **ret_answer,
                     struct bt_error *error);
-/* The keeper's side: reads one line from a client (bounded, 5 s) and answers; both take no ownership of fd. */
+/* The keeper's side: reads one line from a client (bounded, 5 s) and answers; both take no ownership of fd.
+ */
 int bt_control_read(int client_fd, json_t **ret_request);
 void bt_control_answer(int client_fd, json_t *answer); /* takes the reference */
 
@@ -130,8 +135,9 @@ int bt_agent_secrets_save(const char *folder, const struct bt_agent_secrets *sec
 int bt_agent_secrets_load(const char *folder, struct bt_agent_secrets *ret_secrets, struct bt_error *error);
 void bt_agent_secrets_free(struct bt_agent_secrets *secrets);
 
-/* The environment of commands in an agent's guest: user, proxy with the identity token, trust, the bottle's own. */
-void bt_agent_environment(uint32_t host_address, const char *token, const char *const *own, const char *terminal,
-                          struct bt_list *ret_environment);
+/* The environment of commands in an agent's guest: user, proxy with the identity token, trust, the bottle's
+ * own. */
+void bt_agent_environment(uint32_t host_address, const char *token, const char *const *own,
+                          const char *terminal, struct bt_list *ret_environment);
 
 #endif

@@ -322,15 +322,15 @@ static struct ending serve(struct bt_keeper_agent *agent)
         int client_fd = -1;
         int index = 0;
         bool is_over = false;
-        switch (bt_keeper_wait(agent->keeper, &watch, &client_fd, &index)) {
+        switch (bt_keeper_wait(agent->keeper, &watch, &client_fd, &index, &error)) {
         case BT_KEEPER_GUEST_ENDED:
             (void)bt_keeper_guest_ended(agent->keeper, "working", &error);
             ending.status = BT_AGENT_FAILED;
             is_over = true;
             break;
-        case BT_KEEPER_HELPER_ENDED:
+        case BT_KEEPER_LEASE_LOST:
             ending.status = BT_AGENT_FAILED;
-            is_over = bt_keeper_adopt(agent->keeper, &error) < 0;
+            is_over = true;
             break;
         case BT_KEEPER_SIGNALLED:
             ending.status = BT_AGENT_STOPPED;

@@ -1,5 +1,5 @@
-/* What a background agent does: its command in a child of the keeper, or its harness in a terminal of the guest. See
- * keeper_agent.h. Agents in the foreground are driven by the command that spawned them.
+/* What a background agent does: its command in a child of the keeper, or its harness in a terminal of the
+ * guest. See keeper_agent.h. Agents in the foreground are driven by the command that spawned them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,8 @@
 #define SSH_PORT 22
 #define OUTPUT_LOG_MAX (64LL * 1024 * 1024)
 
-static void environment_of(struct bt_keeper_agent *agent, const char *terminal, struct bt_list *ret_environment)
+static void environment_of(struct bt_keeper_agent *agent, const char *terminal,
+                           struct bt_list *ret_environment)
 {
     bt_agent_environment(agent->keeper->lease.host_address, agent->secrets.token,
                          (const char *const *)agent->own_environment.items, terminal, ret_environment);
@@ -50,8 +51,8 @@ static int run_command(struct bt_keeper_agent *agent, int log_fd)
     bt_auto_list arguments = {0};
     bt_auto_list environment = {0};
     struct output_log log = {log_fd, 0};
-    struct bt_guest_address address = {agent->keeper->lease.guest_address, SSH_PORT, agent->secrets.private_key,
-                                       agent->secrets.host_public_key};
+    struct bt_guest_address address = {agent->keeper->lease.guest_address, SSH_PORT,
+                                       agent->secrets.private_key, agent->secrets.host_public_key};
     size_t index;
     const json_t *word;
     int status = 127;
@@ -95,7 +96,8 @@ static int start_runner(struct bt_keeper_agent *agent, struct bt_error *error)
     }
     agent->runner_fd = child < 0 ? -1 : (int)syscall(SYS_pidfd_open, child, 0);
     if (agent->runner_fd < 0)
-        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot start the agent's command: %s", strerror(errno));
+        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot start the agent's command: %s",
+                       strerror(errno));
     (void)fcntl(agent->runner_fd, F_SETFD, FD_CLOEXEC);
     agent->runner_pid = child;
     return 0;
@@ -121,7 +123,8 @@ static int run_as_agent(struct bt_keeper_agent *agent, const char *const *argume
 
 int bt_keeper_command_start(struct bt_keeper_agent *agent, struct bt_error *error)
 {
-    static const char *const session[] = {"tmux", "new-session", "-d", "-s", "agent", "-x", "200", "-y", "50", NULL};
+    static const char *const session[] = {"tmux", "new-session", "-d", "-s", "agent",
+                                          "-x",   "200",         "-y", "50", NULL};
     int status = 0;
     if (json_is_array(json_object_get(agent->keeper->request, "command")))
         return start_runner(agent, error);

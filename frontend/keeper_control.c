@@ -1,7 +1,7 @@
 /* The keeper's control socket: one JSON line in, one out, for the owner only. See keeper.h.
  *
- * Authority is the folder's mode (0700) and, again, the peer's uid. The socket is reached through a descriptor of its
- * folder, since sockaddr_un holds only 108 bytes and the folder's path may be longer.
+ * Authority is the folder's mode (0700) and, again, the peer's uid. The socket is reached through a
+ * descriptor of its folder, since sockaddr_un holds only 108 bytes and the folder's path may be longer.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +26,8 @@ static int socket_address(const struct bt_paths *paths, int64_t agent_id, int *r
     if (folder_fd < 0)
         return -errno;
     *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    (void)snprintf(ret_address->sun_path, sizeof ret_address->sun_path, "/proc/self/fd/%d/agent-%lld.sock", folder_fd,
-                   (long long)agent_id);
+    (void)snprintf(ret_address->sun_path, sizeof ret_address->sun_path, "/proc/self/fd/%d/agent-%lld.sock",
+                   folder_fd, (long long)agent_id);
     *ret_folder_fd = folder_fd;
     return 0;
 }
@@ -42,11 +42,12 @@ int bt_control_listen(const struct bt_paths *paths, int64_t agent_id, int *ret_f
     bt_control_remove(paths, agent_id);
     bt_auto_fd fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     result = socket_address(paths, agent_id, &folder_fd, &address);
-    if (result == 0 && (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, 8) < 0))
+    if (result == 0 &&
+        (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, 8) < 0))
         result = -errno;
     if (result < 0)
-        return bt_fail(error, BT_EXIT_ERROR, -result, NULL, "cannot open the control socket in %s: %s", paths->runtime,
-                       strerror(-result));
+        return bt_fail(error, BT_EXIT_ERROR, -result, NULL, "cannot open the control socket in %s: %s",
+                       paths->runtime, strerror(-result));
     *ret_fd = bt_fd_take(&fd);
     return 0;
 }
@@ -93,7 +94,8 @@ int bt_control_read(int client_fd, json_t **ret_request)
     int result = read_line(client_fd, READ_TIMEOUT_MS, &line);
     if (result < 0)
         return result;
-    json_t *request = json_loadb(line.data == NULL ? "" : line.data, line.length, JSON_REJECT_DUPLICATES, NULL);
+    json_t *request =
+        json_loadb(line.data == NULL ? "" : line.data, line.length, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(request)) {
         json_decref(request);
         return -EBADMSG;
@@ -135,8 +137,8 @@ static int error_from(const json_t *described, struct bt_error *error)
     const char *hint = json_string_value(json_object_get(described, "hint"));
     int code = (int)json_integer_value(json_object_get(described, "code"));
     int status = (int)json_integer_value(json_object_get(described, "status"));
-    return bt_fail(error, status == 0 ? BT_EXIT_ERROR : (enum bt_exit)status, code <= 0 ? EIO : code, hint, "%s",
-                   message == NULL ? "the keeper gave no reason" : message);
+    return bt_fail(error, status == 0 ? BT_EXIT_ERROR : (enum bt_exit)status, code <= 0 ? EIO : code, hint,
+                   "%s", message == NULL ? "the keeper gave no reason" : message);
 }
 
 int bt_control_call(const struct bt_paths *paths, int64_t agent_id, json_t *request, json_t **ret_answer,
@@ -162,7 +164,8 @@ int bt_control_call(const struct bt_paths *paths, int64_t agent_id, json_t *requ
     if (failure != NULL)
         result = error_from(failure, error);
     else if (!json_is_object(answer))
-        result = bt_fail(error, BT_EXIT_INFRASTRUCTURE, EBADMSG, NULL, "the agent's keeper gave an answer without sense");
+        result = bt_fail(error, BT_EXIT_INFRASTRUCTURE, EBADMSG, NULL,
+                         "the agent's keeper gave an answer without sense");
     if (result < 0) {
         json_decref(answer);
         return result;

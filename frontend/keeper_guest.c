@@ -11,8 +11,6 @@
 #include "frontend/keeper.h"
 
 #define CONSOLE_LOG_MAX (1024U * 1024U)
-#define ADOPT_DEADLINE_MS 30000.0
-#define ADOPT_RETRY_US 50000
 
 double bt_keeper_now_ms(void)
 {
@@ -60,8 +58,8 @@ void bt_keeper_step(struct bt_keeper *keeper, const char *name, double started_m
 
 void bt_keeper_note(struct bt_keeper *keeper, const char *text, uint64_t done, uint64_t total)
 {
-    send_event(keeper, json_pack("{s:s, s:s, s:I, s:I}", "event", "note", "text", text, "done", (json_int_t)done,
-                                 "total", (json_int_t)total));
+    send_event(keeper, json_pack("{s:s, s:s, s:I, s:I}", "event", "note", "text", text, "done",
+                                 (json_int_t)done, "total", (json_int_t)total));
 }
 
 void bt_keeper_ready(struct bt_keeper *keeper, json_t *facts)
@@ -75,14 +73,16 @@ static int helper_failure(int code, const char *doing, struct bt_error *error)
 {
     const char *hint = "see berth doctor";
     if (code == ENOENT || code == ECONNREFUSED)
-        hint = "the helper is not running: an administrator starts it with systemctl start berth-helper.socket, or "
+        hint = "the helper is not running: an administrator starts it with systemctl start "
+               "berth-helper.socket, or "
                "berth-helper listen";
     else if (code == EACCES || code == EPERM)
         hint = "ask an administrator to add you to the group berth, then log in again";
     else if (code == EDQUOT)
         hint = "stop an agent (berth list), or ask an administrator to raise slots_per_uid";
     else if (code == ENOSPC)
-        hint = "all slots of this machine are taken: stop an agent, or ask an administrator for a larger pool";
+        hint =
+            "all slots of this machine are taken: stop an agent, or ask an administrator for a larger pool";
     else if (code == EEXIST)
         hint = "another infra pair of this environment is alive: berth status, berth down";
     return bt_fail(error, BT_EXIT_INFRASTRUCTURE, code, hint, "%s: %s", doing, strerror(code));
@@ -96,7 +96,8 @@ int bt_keeper_lease(struct bt_keeper *keeper, int *ret_tap_fd, struct bt_error *
         return helper_failure(-result, "cannot reach berth-helper", error);
     }
     result = bt_helper_lease(&keeper->helper, BT_KIND_TAP_FD, keeper->role,
-                             (unsigned)bt_keeper_number(keeper, "environment_number"), -1, &keeper->lease, ret_tap_fd);
+                             (unsigned)bt_keeper_number(keeper, "environment_number"), -1, &keeper->lease,
+                             ret_tap_fd);
     if (result < 0)
         return helper_failure(-result, "berth-helper gives no slot", error);
     return 0;
@@ -104,24 +105,26 @@ int bt_keeper_lease(struct bt_keeper *keeper, int *ret_tap_fd, struct bt_error *
 
 int bt_keeper_adopt(struct bt_keeper *keeper, struct bt_error *error)
 {
-    double deadline = bt_keeper_now_ms() + ADOPT_DEADLINE_MS;
-    uint16_t slot = keeper->lease.slot;
-    uint32_t generation = keeper->lease.generation;
-    int result;
-    bt_helper_close(&keeper->helper);
-    do {
-        result = bt_helper_connect(bt_keeper_text(keeper, "helper_socket"), &keeper->helper);
-        if (result == 0)
-            result = bt_helper_adopt(&keeper->helper, slot, generation, &keeper->lease);
-        if (result == 0)
-            return 0;
-        bt_helper_close(&keeper->helper);
-        (void)usleep(ADOPT_RETRY_US); /* the engine is being started again */
-    } while (bt_keeper_now_ms() < deadline);
-    return helper_failure(-result, "berth-helper ended, and the lease could not be taken back", error);
+    struct bt_helper helper;
+    struct bt_helper_lease lease;
+    int result = bt_helper_connect(bt_keeper_text(keeper, "helper_socket"), &helper);
+    if (result < 0)
+        return -EAGAIN;
+    result = bt_helper_adopt(&helper, keeper->lease.slot, keeper->lease.generation, &lease);
+    if (result == 0) {
+        keeper->helper = helper;
+        keeper->lease = lease;
+        return 0;
+    }
+    bt_helper_close(&helper);
+    if (result != -ENOENT && result != -EEXIST)
+        return -EAGAIN; /* busy with a repair, for one */
+    return helper_failure(-result, "berth-helper was started again and does not know the lease any more",
+                          error);
 }
 
-/* Copies the guest's console to a bounded file and remembers how it ended: a thread, since the VMM must never wait. */
+/* Copies the guest's console to a bounded file and remembers how it ended: a thread, since the VMM must never
+ * wait. */
 static void *console_pump(void *argument)
 {
     struct bt_console *console = argument;
@@ -169,7 +172,8 @@ int bt_keeper_console_open(struct bt_keeper *keeper, struct bt_error *error)
         console->is_running = result == 0;
     }
     if (result != 0)
-        return bt_fail(error, BT_EXIT_ERROR, result, NULL, "cannot open the console log: %s", strerror(result));
+        return bt_fail(error, BT_EXIT_ERROR, result, NULL, "cannot open the console log: %s",
+                       strerror(result));
     return 0;
 }
 
@@ -198,6 +202,7 @@ int bt_keeper_guest_ended(struct bt_keeper *keeper, const char *doing, struct bt
 {
     (void)usleep(20000); /* lets the console thread take in the last words */
     const char *words = keeper->console.last_line[0] == '\0' ? "it said nothing" : keeper->console.last_line;
-    return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ECANCELED, "its console is in console.log in the agent's folder",
+    return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ECANCELED,
+                   "its console is in console.log in the agent's folder",
                    "the virtual machine ended while %s: %s", doing, words);
 }

@@ -1,7 +1,7 @@
 /* The keeper of an orchestrator or a gateway. See keeper.h and infra.h.
  *
- * Boots the guest with its configuration, tells the starter when it answers, records it, and ends it when it is asked
- * to or when no agent has lived for infra.idle_stop.
+ * Boots the guest with its configuration, tells the starter when it answers, records it, and ends it when it
+ * is asked to or when no agent has lived for infra.idle_stop.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,8 +43,8 @@ static json_t *gateway_document(const struct bt_keeper *keeper)
     return json_pack("{s:s, s:s, s:O, s:O, s:s, s:{s:s, s:s}}", "orchestrator", orchestrator, "secret",
                      bt_keeper_text(keeper, "gateway_secret"), "resolvers",
                      json_object_get(keeper->request, "resolvers"), "parent_proxy",
-                     json_object_get(keeper->request, "parent_proxy"), "listen", "0.0.0.0", "pool", "tap", tap,
-                     "bridge", bridge);
+                     json_object_get(keeper->request, "parent_proxy"), "listen", "0.0.0.0", "pool", "tap",
+                     tap, "bridge", bridge);
 }
 
 static json_t *orchestrator_document(const struct bt_keeper *keeper)
@@ -73,8 +73,8 @@ static int start_guest(struct bt_keeper *keeper, int tap_fd, struct bt_error *er
     int result = bt_image_get(&keeper->paths, "kernel", false, NULL, &kernel, error);
     if (result == 0)
         result = bt_image_get(&keeper->paths, "infra", false, NULL, &programs, error);
-    struct bt_guest_file files[] = {{is_gateway ? "config/gateway.json" : "config/orchestrator.json", text, strlen(text),
-                                     0400}};
+    struct bt_guest_file files[] = {
+        {is_gateway ? "config/gateway.json" : "config/orchestrator.json", text, strlen(text), 0400}};
     struct bt_guest_plan plan = {
         .role = is_gateway ? BT_GUEST_GATEWAY : BT_GUEST_ORCHESTRATOR,
         .host_name = is_gateway ? "gateway" : "orchestrator",
@@ -123,9 +123,10 @@ static int wait_ready(struct bt_keeper *keeper, struct bt_error *error)
         if (poll(&ended, 1, 20) > 0)
             return bt_keeper_guest_ended(keeper, "starting", error);
         if (bt_keeper_now_ms() > deadline)
-            return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ETIMEDOUT, "its console is in console.log in its folder",
-                           "the %s did not answer within %d seconds",
-                           keeper->role == BT_ROLE_GATEWAY ? "gateway" : "orchestrator", BOOT_DEADLINE_MS / 1000);
+            return bt_fail(
+                error, BT_EXIT_INFRASTRUCTURE, ETIMEDOUT, "its console is in console.log in its folder",
+                "the %s did not answer within %d seconds",
+                keeper->role == BT_ROLE_GATEWAY ? "gateway" : "orchestrator", BOOT_DEADLINE_MS / 1000);
     }
     return 0;
 }
@@ -160,20 +161,17 @@ static bool has_live_agent(struct bt_keeper *keeper)
 /* Until the guest ends, someone asks for the end, or nobody needs it any more. */
 static int serve(struct bt_keeper *keeper, struct bt_error *error)
 {
-    struct bt_keeper_watch watch = {.control_fd = -1, .extra_fds = {-1, -1, -1, -1}, .timer_ms = IDLE_CHECK_MS};
+    struct bt_keeper_watch watch = {
+        .control_fd = -1, .extra_fds = {-1, -1, -1, -1}, .timer_ms = IDLE_CHECK_MS};
     double idle_stop_ms = (double)bt_keeper_number(keeper, "idle_stop_seconds") * 1000.0;
     double busy_ms = bt_keeper_now_ms();
     for (;;) {
         int client_fd, index;
-        switch (bt_keeper_wait(keeper, &watch, &client_fd, &index)) {
+        switch (bt_keeper_wait(keeper, &watch, &client_fd, &index, error)) {
         case BT_KEEPER_GUEST_ENDED:
             return bt_keeper_guest_ended(keeper, "working", error);
-        case BT_KEEPER_HELPER_ENDED: {
-            int result = bt_keeper_adopt(keeper, error);
-            if (result < 0)
-                return result;
-            break;
-        }
+        case BT_KEEPER_LEASE_LOST:
+            return -error->code;
         case BT_KEEPER_SIGNALLED:
             return 0;
         case BT_KEEPER_TIMER:

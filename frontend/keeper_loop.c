@@ -8,6 +8,8 @@
 
 #include "frontend/keeper.h"
 
+#define ADOPT_RETRY_MS 50
+
 static int signal_fd = -1;
 
 int bt_keeper_signals_open(void)
@@ -24,12 +26,54 @@ int bt_keeper_signals_open(void)
     return signal_fd < 0 ? -errno : 0;
 }
 
-enum { POLL_GUEST, POLL_HELPER, POLL_SIGNAL, POLL_CONTROL, POLL_EXTRA, POLL_COUNT = POLL_EXTRA + BT_KEEPER_WATCH_MAX };
+enum {
+    POLL_GUEST,
+    POLL_HELPER,
+    POLL_SIGNAL,
+    POLL_CONTROL,
+    POLL_EXTRA,
+    POLL_COUNT = POLL_EXTRA + BT_KEEPER_WATCH_MAX
+};
 
-enum bt_keeper_event bt_keeper_wait(struct bt_keeper *keeper, const struct bt_keeper_watch *watch, int *ret_client_fd,
-                                    int *ret_index)
+/* What poll found, but for the guest's end and the helper's. */
+static enum bt_keeper_event event_of(const struct pollfd *polls, const struct bt_keeper_watch *watch,
+                                     int *ret_client_fd, int *ret_index)
 {
+    if (polls[POLL_SIGNAL].revents != 0) {
+        struct signalfd_siginfo information;
+        (void)!read(signal_fd, &information, sizeof information);
+        return BT_KEEPER_SIGNALLED;
+    }
+    for (int i = 0; i < BT_KEEPER_WATCH_MAX; i++) {
+        if (polls[POLL_EXTRA + i].revents != 0) {
+            *ret_index = i;
+            return BT_KEEPER_WATCHED;
+        }
+    }
+    if (polls[POLL_CONTROL].revents != 0) {
+        *ret_client_fd = accept4(watch->control_fd, NULL, NULL, SOCK_CLOEXEC);
+        if (*ret_client_fd >= 0)
+            return BT_KEEPER_CONTROL;
+    }
+    return BT_KEEPER_TIMER;
+}
+
+/* While the helper is away every timer is short; each of its ticks is an attempt. Returns whether the lease
+ * is lost. */
+static bool helper_is_lost(struct bt_keeper *keeper, struct bt_error *error)
+{
+    bt_helper_close(&keeper->helper);
+    int result = bt_keeper_adopt(keeper, error);
+    return result < 0 && result != -EAGAIN;
+}
+
+enum bt_keeper_event bt_keeper_wait(struct bt_keeper *keeper, const struct bt_keeper_watch *watch,
+                                    int *ret_client_fd, int *ret_index, struct bt_error *error)
+{
+    double timer_at = watch->timer_ms < 0 ? 0 : bt_keeper_now_ms() + watch->timer_ms;
     for (;;) {
+        bool is_away = keeper->helper.fd < 0;
+        int timeout = is_away ? ADOPT_RETRY_MS : watch->timer_ms;
         struct pollfd polls[POLL_COUNT] = {
             [POLL_GUEST] = {keeper->guest == NULL ? -1 : keeper->backend->end_fd(keeper->guest), POLLIN, 0},
             [POLL_HELPER] = {keeper->helper.fd, POLLIN, 0},
@@ -38,30 +82,19 @@ enum bt_keeper_event bt_keeper_wait(struct bt_keeper *keeper, const struct bt_ke
         };
         for (int i = 0; i < BT_KEEPER_WATCH_MAX; i++)
             polls[POLL_EXTRA + i] = (struct pollfd){watch->extra_fds[i], POLLIN, 0};
-        int ready = poll(polls, POLL_COUNT, watch->timer_ms);
+        int ready = poll(polls, POLL_COUNT, timeout);
         if (ready < 0)
             continue;
-        if (ready == 0)
-            return BT_KEEPER_TIMER;
         if (polls[POLL_GUEST].revents != 0)
             return BT_KEEPER_GUEST_ENDED;
-        if (polls[POLL_HELPER].revents != 0)
-            return BT_KEEPER_HELPER_ENDED;
-        if (polls[POLL_SIGNAL].revents != 0) {
-            struct signalfd_siginfo information;
-            (void)!read(signal_fd, &information, sizeof information);
-            return BT_KEEPER_SIGNALLED;
+        if ((is_away || polls[POLL_HELPER].revents != 0) && helper_is_lost(keeper, error))
+            return BT_KEEPER_LEASE_LOST;
+        if (ready > 0) {
+            enum bt_keeper_event event = event_of(polls, watch, ret_client_fd, ret_index);
+            if (event != BT_KEEPER_TIMER)
+                return event;
         }
-        for (int i = 0; i < BT_KEEPER_WATCH_MAX; i++) {
-            if (polls[POLL_EXTRA + i].revents != 0) {
-                *ret_index = i;
-                return BT_KEEPER_WATCHED;
-            }
-        }
-        if (polls[POLL_CONTROL].revents != 0) {
-            *ret_client_fd = accept4(watch->control_fd, NULL, NULL, SOCK_CLOEXEC);
-            if (*ret_client_fd >= 0)
-                return BT_KEEPER_CONTROL;
-        }
+        if (watch->timer_ms >= 0 && bt_keeper_now_ms() >= timer_at)
+            return BT_KEEPER_TIMER;
     }
 }

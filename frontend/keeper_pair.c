@@ -1,4 +1,5 @@
-/* An agent's keeper and its infra pair: registration, and a new pair when the old one dies. See keeper_agent.h. */
+/* An agent's keeper and its infra pair: registration, and a new pair when the old one dies. See
+ * keeper_agent.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +57,8 @@ int bt_keeper_pair_renew(struct bt_keeper_agent *agent, struct bt_error *error)
     struct bt_infra_pair pair;
     int result = bt_config_load(&keeper->paths, &config, error);
     if (result == 0)
-        result = bt_infra_up(&keeper->paths, &config, bt_keeper_text(keeper, "environment"), NULL, &pair, error);
+        result =
+            bt_infra_up(&keeper->paths, &config, bt_keeper_text(keeper, "environment"), NULL, &pair, error);
     return result < 0 ? result : bt_keeper_pair_join(agent, error);
 }
 

@@ -23,7 +23,8 @@ static _Noreturn void become_keeper(int request_fd, int progress_fd, int log_fd)
     int progress = fcntl(progress_fd, F_DUPFD_CLOEXEC, 16);
     int log = fcntl(log_fd, F_DUPFD_CLOEXEC, 16);
     if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0 ||
-        dup2(request, BT_KEEPER_REQUEST_FD) < 0 || dup2(progress, BT_KEEPER_PROGRESS_FD) < 0 || chdir("/") < 0)
+        dup2(request, BT_KEEPER_REQUEST_FD) < 0 || dup2(progress, BT_KEEPER_PROGRESS_FD) < 0 ||
+        chdir("/") < 0)
         _exit(127);
     if (close_range(BT_KEEPER_PROGRESS_FD + 1, ~0U, 0) < 0)
         _exit(127);
@@ -62,7 +63,8 @@ int bt_keeper_start(const json_t *request, struct bt_keeper_handle *ret_handle, 
     int progress_ends[2] = {-1, -1};
     bt_auto_fd log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     int result = 0;
-    if (text == NULL || log_fd < 0 || pipe2(request_ends, O_CLOEXEC) < 0 || pipe2(progress_ends, O_CLOEXEC) < 0)
+    if (text == NULL || log_fd < 0 || pipe2(request_ends, O_CLOEXEC) < 0 ||
+        pipe2(progress_ends, O_CLOEXEC) < 0)
         result = -errno;
     bt_auto_fd request_read = request_ends[0];
     bt_auto_fd request_write = request_ends[1];
@@ -89,7 +91,8 @@ static int failure_of(const json_t *event, struct bt_error *error)
     int code = (int)json_integer_value(json_object_get(event, "code"));
     int status = (int)json_integer_value(json_object_get(event, "status"));
     return bt_fail(error, status == 0 ? BT_EXIT_ERROR : (enum bt_exit)status, code <= 0 ? EIO : code,
-                   json_string_value(json_object_get(event, "hint")), "%s", message == NULL ? "no reason" : message);
+                   json_string_value(json_object_get(event, "hint")), "%s",
+                   message == NULL ? "no reason" : message);
 }
 
 /* Handles one event. Returns 1 when it was the last one (ready), 0 to go on, or a negative errno. */

@@ -1,8 +1,9 @@
-/* An agent's workspace from its keeper's side: into the guest at the launch, out of it at the end. See keeper_agent.h;
- * what a base and a patch are is frontend/workspace.h's.
+/* An agent's workspace from its keeper's side: into the guest at the launch, out of it at the end. See
+ * keeper_agent.h; what a base and a patch are is frontend/workspace.h's.
  *
- * A folder of the host becomes /workspace. One repository without a folder is cloned into /workspace itself; more of
- * them, or one beside a folder, into /workspace/<name> with a state folder of its own (<folder>/clone-<name>).
+ * A folder of the host becomes /workspace. One repository without a folder is cloned into /workspace itself;
+ * more of them, or one beside a folder, into /workspace/<name> with a state folder of its own
+ * (<folder>/clone-<name>).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,7 +29,8 @@ int bt_keeper_workspace_prepare(struct bt_keeper_agent *agent, struct bt_error *
 {
     struct bt_keeper *keeper = agent->keeper;
     const char *workspace = bt_keeper_text(keeper, "workspace");
-    struct bt_workspace_options options = {.is_ignored_included = bt_keeper_flag(keeper, "is_ignored_included")};
+    struct bt_workspace_options options = {.is_ignored_included =
+                                               bt_keeper_flag(keeper, "is_ignored_included")};
     if (workspace == NULL)
         return 0;
     return bt_workspace_prepare(workspace, keeper->folder, &options, &agent->base, error);
@@ -46,8 +48,8 @@ static int copy_folder(struct bt_keeper_agent *agent, const char *workspace, str
     size_t length = agent->base.names.length;
     int result = length == 0 ? 0
                              : bt_guest_copy_list_in(agent->link, workspace, agent->base.names.data, length,
-                                                     BT_AGENT_WORKSPACE, BT_AGENT_ID, BT_AGENT_ID, report_copied,
-                                                     agent, error);
+                                                     BT_AGENT_WORKSPACE, BT_AGENT_ID, BT_AGENT_ID,
+                                                     report_copied, agent, error);
     if (result < 0)
         return result;
     bt_workspace_guest_link(agent->link, BT_AGENT_WORKSPACE, NULL, &guest);
@@ -76,8 +78,10 @@ static int clone_name(const char *url, char ret_name[64], struct bt_error *error
     return 0;
 }
 
-/* git itself, in the guest, as the agent, through the gateway; no prompt can come and no helper of the host is near. */
-static int run_clone(struct bt_keeper_agent *agent, const char *url, const char *folder, struct bt_error *error)
+/* git itself, in the guest, as the agent, through the gateway; no prompt can come and no helper of the host
+ * is near. */
+static int run_clone(struct bt_keeper_agent *agent, const char *url, const char *folder,
+                     struct bt_error *error)
 {
     const char *const arguments[] = {"git", "clone", "--quiet", "--", url, folder, NULL};
     bt_auto_list environment = {0};
@@ -97,10 +101,11 @@ static int run_clone(struct bt_keeper_agent *agent, const char *url, const char 
     int result = bt_guest_run_collect(agent->link, &command, 65536, &output, &errors, &status, error);
     if (result < 0 || status == 0)
         return result;
-    return bt_fail(error, BT_EXIT_ERROR, EIO,
-                   "berth why HOST says whether a route allows it; a private repository needs a route with auth, which "
-                   "this version does not have",
-                   "cannot clone %s: %.500s", url, errors.data == NULL ? "git gave no reason" : errors.data);
+    return bt_fail(
+        error, BT_EXIT_ERROR, EIO,
+        "berth why HOST says whether a route allows it; a private repository needs a route with auth, which "
+        "this version does not have",
+        "cannot clone %s: %.500s", url, errors.data == NULL ? "git gave no reason" : errors.data);
 }
 
 static int clone_one(struct bt_keeper_agent *agent, const char *url, struct bt_error *error)
@@ -112,8 +117,8 @@ static int clone_one(struct bt_keeper_agent *agent, const char *url, struct bt_e
     int result = clone_name(url, name, error);
     if (result < 0)
         return result;
-    bt_auto_free char *folder = is_whole ? bt_string_copy(BT_AGENT_WORKSPACE)
-                                         : bt_string_format(BT_AGENT_WORKSPACE "/%s", name);
+    bt_auto_free char *folder =
+        is_whole ? bt_string_copy(BT_AGENT_WORKSPACE) : bt_string_format(BT_AGENT_WORKSPACE "/%s", name);
     bt_auto_free char *state = is_whole ? bt_string_copy(agent->keeper->folder)
                                         : bt_string_format("%s/clone-%s", agent->keeper->folder, name);
     result = bt_folder_make(state, 0700, error);

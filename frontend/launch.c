@@ -37,12 +37,14 @@ static int check_workspace(struct launch *launch, struct bt_error *error)
         return 0;
     launch->workspace = realpath(path, NULL);
     if (launch->workspace == NULL || stat(launch->workspace, &status) < 0)
-        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot use the workspace %s: %s", path, strerror(errno));
+        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot use the workspace %s: %s", path,
+                       strerror(errno));
     if (!S_ISDIR(status.st_mode))
-        return bt_fail(error, BT_EXIT_ERROR, ENOTDIR, "name a folder", "the workspace %s is not a folder", path);
+        return bt_fail(error, BT_EXIT_ERROR, ENOTDIR, "name a folder", "the workspace %s is not a folder",
+                       path);
     if (access(launch->workspace, R_OK | X_OK) < 0)
-        return bt_fail(error, BT_EXIT_ERROR, errno, "make it readable for yourself", "cannot read the workspace %s: %s",
-                       path, strerror(errno));
+        return bt_fail(error, BT_EXIT_ERROR, errno, "make it readable for yourself",
+                       "cannot read the workspace %s: %s", path, strerror(errno));
     return 0;
 }
 
@@ -55,13 +57,15 @@ static int choose_command(struct launch *launch, struct bt_error *error)
         launch->command = json_array();
         for (size_t i = 0; request->command[i] != NULL; i++) {
             if (json_array_append_new(launch->command, json_string(request->command[i])) < 0)
-                return bt_fail(error, BT_EXIT_USAGE, EILSEQ, NULL, "word %zu of the command is not UTF-8", i + 1);
+                return bt_fail(error, BT_EXIT_USAGE, EILSEQ, NULL, "word %zu of the command is not UTF-8",
+                               i + 1);
         }
         return 0;
     }
     if (request->plan->harness != BT_HARNESS_SHELL)
-        return bt_fail(error, BT_EXIT_USAGE, EOPNOTSUPP, "use an agent of harness shell, or give a command after --",
-                       "the harness %s is not supported by this version", bt_harness_name(request->plan->harness));
+        return bt_fail(
+            error, BT_EXIT_USAGE, EOPNOTSUPP, "use an agent of harness shell, or give a command after --",
+            "the harness %s is not supported by this version", bt_harness_name(request->plan->harness));
     if (prompt[0] != '\0')
         launch->command = json_pack("[s, s, s]", "bash", "-lc", prompt);
     else if (!request->is_background && !request->is_terminal_allowed)
@@ -80,7 +84,8 @@ static int reserve(struct launch *launch, struct bt_error *error)
     (void)snprintf(row->manifest, sizeof row->manifest, "%s", request->plan->agent);
     (void)snprintf(row->harness, sizeof row->harness, "%s", bt_harness_name(request->plan->harness));
     (void)snprintf(row->backend, sizeof row->backend, "%s", launch->backend->name);
-    (void)snprintf(row->workspace, sizeof row->workspace, "%s", launch->workspace == NULL ? "" : launch->workspace);
+    (void)snprintf(row->workspace, sizeof row->workspace, "%s",
+                   launch->workspace == NULL ? "" : launch->workspace);
     int result = bt_process_identify(getpid(), &row->keeper);
     if (result < 0)
         return bt_fail(error, BT_EXIT_ERROR, -result, NULL, "cannot identify the own process");
@@ -95,15 +100,16 @@ static int get_images(struct launch *launch, struct bt_error *error)
     const struct bt_launch_request *request = launch->request;
     struct bt_image image;
     int result = bt_image_get(request->paths, "kernel", true, request->progress, &image, error);
-    return result < 0 ? result
-                      : bt_image_get(request->paths, request->plan->image, true, request->progress, &image, error);
+    return result < 0
+               ? result
+               : bt_image_get(request->paths, request->plan->image, true, request->progress, &image, error);
 }
 
 static int make_folder(struct launch *launch, struct bt_error *error)
 {
     struct bt_agent *row = &launch->row;
-    int length = snprintf(row->folder, sizeof row->folder, "%s/env/%s/agents/%s", launch->request->paths->state,
-                          row->environment, row->name);
+    int length = snprintf(row->folder, sizeof row->folder, "%s/env/%s/agents/%s",
+                          launch->request->paths->state, row->environment, row->name);
     if (length < 0 || length >= (int)sizeof row->folder)
         return bt_fail(error, BT_EXIT_ERROR, ENAMETOOLONG, "set BERTH_STATE_HOME to a shorter path",
                        "the path of the agent's folder is too long");
@@ -133,19 +139,19 @@ static json_t *keeper_request(const struct launch *launch)
 {
     const struct bt_launch_request *request = launch->request;
     const struct bt_plan *plan = request->plan;
-    json_t *document =
-        json_pack("{s:s, s:s, s:i, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:O}", "kind", "agent", "environment",
-                  launch->row.environment, "environment_number", (int)launch->environment_number, "agent_id",
-                  (json_int_t)launch->row.id, "folder", launch->row.folder, "backend", launch->backend->name,
-                  "helper_socket", request->config->helper_socket, "image", plan->image, "memory_bytes",
-                  (json_int_t)plan->resources.memory_bytes, "disk_bytes", (json_int_t)plan->resources.disk_bytes, "cpus",
-                  (int)plan->resources.cpus, "policy", plan->policy);
-    json_t *more = json_pack("{s:o, s:o, s:s?, s:b, s:o, s:O?, s:b, s:i, s:s?}", "own_environment",
-                             strings(&plan->environment), "trust", strings(&request->config->trust), "workspace",
-                             launch->workspace, "is_ignored_included", request->is_ignored_included, "repositories",
-                             repositories(request), "command", launch->command, "is_background",
-                             request->is_background, "probe_repeat", (int)request->config->probe_repeat,
-                             "probe_public_address", request->config->probe_public_address);
+    json_t *document = json_pack(
+        "{s:s, s:s, s:i, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:O}", "kind", "agent", "environment",
+        launch->row.environment, "environment_number", (int)launch->environment_number, "agent_id",
+        (json_int_t)launch->row.id, "folder", launch->row.folder, "backend", launch->backend->name,
+        "helper_socket", request->config->helper_socket, "image", plan->image, "memory_bytes",
+        (json_int_t)plan->resources.memory_bytes, "disk_bytes", (json_int_t)plan->resources.disk_bytes,
+        "cpus", (int)plan->resources.cpus, "policy", plan->policy);
+    json_t *more = json_pack(
+        "{s:o, s:o, s:s?, s:b, s:o, s:O?, s:b, s:i, s:s?}", "own_environment", strings(&plan->environment),
+        "trust", strings(&request->config->trust), "workspace", launch->workspace, "is_ignored_included",
+        request->is_ignored_included, "repositories", repositories(request), "command", launch->command,
+        "is_background", request->is_background, "probe_repeat", (int)request->config->probe_repeat,
+        "probe_public_address", request->config->probe_public_address);
     (void)json_object_update(document, more);
     json_decref(more);
     return document;
@@ -161,10 +167,12 @@ static int run_keeper(struct launch *launch, json_t **ret_facts, struct bt_error
         return bt_fail(error, BT_EXIT_ERROR, EILSEQ, NULL, "a path or variable of this launch is not UTF-8");
     int result = bt_keeper_start(document, &handle, error);
     json_decref(document);
-    return result < 0 ? result : bt_keeper_follow(&handle, launch->request->progress, launch->steps, ret_facts, error);
+    return result < 0 ? result
+                      : bt_keeper_follow(&handle, launch->request->progress, launch->steps, ret_facts, error);
 }
 
-/* Everything up to a working agent. What it made is undone by the keeper, or by the caller when there is none yet. */
+/* Everything up to a working agent. What it made is undone by the keeper, or by the caller when there is none
+ * yet. */
 static int bring_to_ready(struct launch *launch, json_t **ret_facts, struct bt_error *error)
 {
     const struct bt_launch_request *request = launch->request;
@@ -174,10 +182,11 @@ static int bring_to_ready(struct launch *launch, json_t **ret_facts, struct bt_e
     if (result == 0)
         result = get_images(launch, error);
     if (result == 0)
-        result = bt_infra_up(request->paths, request->config, request->environment, request->progress, &pair, error);
+        result = bt_infra_up(request->paths, request->config, request->environment, request->progress, &pair,
+                             error);
     if (result == 0)
-        (void)json_array_append_new(launch->steps, json_pack("{s:s, s:f}", "step", "infra", "ms",
-                                                             bt_keeper_now_ms() - started));
+        (void)json_array_append_new(
+            launch->steps, json_pack("{s:s, s:f}", "step", "infra", "ms", bt_keeper_now_ms() - started));
     if (result == 0)
         result = make_folder(launch, error);
     if (result == 0)
@@ -199,7 +208,8 @@ static int words_of(const json_t *command, struct bt_list *words)
 }
 
 /* Runs the agent's command from here, and has the exit work done when it ended. */
-static int work_in_foreground(struct launch *launch, struct bt_launch_outcome *outcome, struct bt_error *error)
+static int work_in_foreground(struct launch *launch, struct bt_launch_outcome *outcome,
+                              struct bt_error *error)
 {
     const struct bt_paths *paths = launch->request->paths;
     bt_auto_list words = {0};
@@ -214,8 +224,9 @@ static int work_in_foreground(struct launch *launch, struct bt_launch_outcome *o
         result = bt_agent_attach(paths, &launch->row, &is_detached, error);
     if (result < 0 || is_detached)
         return result;
-    result = bt_control_call(paths, launch->row.id,
-                             json_pack("{s:s, s:i}", "verb", "finish", "exit_status", status), &answer, error);
+    result =
+        bt_control_call(paths, launch->row.id,
+                        json_pack("{s:s, s:i}", "verb", "finish", "exit_status", status), &answer, error);
     if (result < 0)
         return result;
     const char *detail = json_string_value(json_object_get(answer, "detail"));
@@ -251,13 +262,14 @@ static int launch_all(struct launch *launch, struct bt_launch_outcome *outcome, 
         return result;
     outcome->probe = json_incref(json_object_get(facts, "probe"));
     json_decref(facts);
-    result = bt_audit_write(request->paths, "spawn", launch->row.environment, launch->row.name,
-                            json_pack("{s:s, s:s}", "manifest", launch->row.manifest, "backend", launch->row.backend),
-                            error);
+    result = bt_audit_write(
+        request->paths, "spawn", launch->row.environment, launch->row.name,
+        json_pack("{s:s, s:s}", "manifest", launch->row.manifest, "backend", launch->row.backend), error);
     return result < 0 || request->is_background ? result : work_in_foreground(launch, outcome, error);
 }
 
-int bt_launch(const struct bt_launch_request *request, struct bt_launch_outcome *ret_outcome, struct bt_error *error)
+int bt_launch(const struct bt_launch_request *request, struct bt_launch_outcome *ret_outcome,
+              struct bt_error *error)
 {
     struct launch launch = {.request = request, .steps = json_array()};
     struct bt_launch_outcome outcome = {0};

@@ -36,12 +36,14 @@ int bt_agent_secrets_load(const char *folder, struct bt_agent_secrets *ret_secre
         return result;
     json_t *document = json_loadb(text.data, text.length, 0, NULL);
     bt_buffer_wipe(&text);
-    struct bt_agent_secrets secrets = {copy_member(document, "private_key"), copy_member(document, "host_public_key"),
+    struct bt_agent_secrets secrets = {copy_member(document, "private_key"),
+                                       copy_member(document, "host_public_key"),
                                        copy_member(document, "token")};
     json_decref(document);
     if (secrets.private_key == NULL || secrets.host_public_key == NULL || secrets.token == NULL) {
         bt_agent_secrets_free(&secrets);
-        return bt_fail(error, BT_EXIT_ERROR, EBADMSG, "remove the agent with berth rm", "%s is damaged", path);
+        return bt_fail(error, BT_EXIT_ERROR, EBADMSG, "remove the agent with berth rm", "%s is damaged",
+                       path);
     }
     *ret_secrets = secrets;
     return 0;
@@ -64,13 +66,13 @@ void bt_agent_secrets_free(struct bt_agent_secrets *secrets)
 
 #define TRUST BT_GUEST_FOLDER "/config/trust.pem"
 
-void bt_agent_environment(uint32_t host_address, const char *token, const char *const *own, const char *terminal,
-                          struct bt_list *ret_environment)
+void bt_agent_environment(uint32_t host_address, const char *token, const char *const *own,
+                          const char *terminal, struct bt_list *ret_environment)
 {
     static const char *const proxies[] = {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"};
-    static const char *const trusts[] = {"SSL_CERT_FILE",      "CURL_CA_BUNDLE",     "GIT_SSL_CAINFO",
-                                         "REQUESTS_CA_BUNDLE", "PIP_CERT",           "NODE_EXTRA_CA_CERTS",
-                                         "CARGO_HTTP_CAINFO",  "AWS_CA_BUNDLE",      "DENO_CERT",
+    static const char *const trusts[] = {"SSL_CERT_FILE",       "CURL_CA_BUNDLE", "GIT_SSL_CAINFO",
+                                         "REQUESTS_CA_BUNDLE",  "PIP_CERT",       "NODE_EXTRA_CA_CERTS",
+                                         "CARGO_HTTP_CAINFO",   "AWS_CA_BUNDLE",  "DENO_CERT",
                                          "CODEX_CA_CERTIFICATE"};
     char address[BT_IPV4_TEXT_SIZE];
     bt_ipv4_format(host_address, address);

@@ -62,7 +62,15 @@ check_status "its name is taken" 1 "taken|exists|already" berth spawn dev --name
 equal "exec passes the status" 9 "$(berth exec two -- sh -c 'exit 9'; echo $?)"
 equal "exec passes words as they are" 'a b|$HOME|*' "$(berth exec two -- printf '%s|%s|%s' 'a b' '$HOME' '*')"
 equal "standard input goes in" 5 "$(printf 12345 | as 1000 berth exec two -- wc -c)"
-check "no secret in any command line" sh -c "! cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -E '[0-9a-f]{64}'"
+state=/home/1000/.local/state/berth
+secrets="$(cat $state/host.key) $(cat $state/env/live/gateway.secret) $(json 'd["token"]' <$state/env/live/agents/two/secrets.json)"
+equal "there are three secrets to look for" 3 "$(wc -w <<<"$secrets")"
+tr ' ' '\n' <<<"$secrets" >"$WORLD/secrets" # grep takes them from a file: its own command line is looked at too
+chmod 600 "$WORLD/secrets"
+check "they are in no command line" sh -c "! cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -F -f $WORLD/secrets"
+check "in no environment of a process on the host" sh -c \
+    "! cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -F -f $WORLD/secrets"
+check "in no log" sh -c "! grep -rF -f $WORLD/secrets $state --include=*.log --include=*.jsonl"
 
 # ---- what it may reach ----
 check "an allowed host over HTTPS" berth exec two -- curl -sSf --max-time 30 -o /dev/null https://allowed.example/

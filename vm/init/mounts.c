@@ -173,6 +173,10 @@ void bt_init_enter_agent_root(const struct bt_settings *settings)
     make_folder_or_die("/home", 0755, 0);
     mount_agent_disk(settings->home_disk, "/home/agent", "home");
     mount_agent_disk(settings->workspace_disk, "/workspace", "workspace");
+    /* git clones into an empty folder only, and a folder of root's is no part of a workspace; e2fsck makes it
+     * again. */
+    (void)rmdir("/home/agent/lost+found");
+    (void)rmdir("/workspace/lost+found");
     if (settings->workspace_disk == BT_SETTINGS_NO_DISK)
         make_folder_or_die("/workspace", 0755, BT_INIT_AGENT_ID);
     if (chmod("/tmp", 01777) < 0)
