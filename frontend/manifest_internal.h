@@ -9,7 +9,7 @@
 
 #define BT_MANIFEST_BYTES_MAX (1024U * 1024U)
 /* "*." and ":65535" around a name. */
-#define BT_PATTERN_SIZE (BT_HOST_NAME_SIZE + 16)
+#define BT_PATTERN_SIZE (BT_HOST_NAME_SIZE + 24)
 #define BT_ROUTES_MAX 1024U
 #define BT_EXTENDS_MAX 16U
 #define BT_BOTTLES_MAX 16U

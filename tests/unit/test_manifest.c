@@ -1,0 +1,400 @@
+/* Manifests: what a plan grants and by whom, what is refused and where, what narrows. */
+#include "tests/unit/frontend_fixture.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "frontend/manifest.h"
+#include "frontend/manifest_internal.h"
+
+static int plan_with(const struct fixture *fixture, const char *agent, const char *const *bottles,
+                     size_t count, struct bt_plan *plan, struct bt_error *error)
+{
+    char admin[256];
+    snprintf(admin, sizeof admin, "%s/admin.yaml", fixture->folder);
+    struct bt_plan_request request = {.paths = &fixture->paths,
+                                      .agent = agent,
+                                      .bottles = bottles,
+                                      .bottle_count = count,
+                                      .project_folder = fixture->project,
+                                      .admin_policy_path = admin};
+    return bt_plan_make(&request, plan, error);
+}
+
+static void plan_ok(const struct fixture *fixture, const char *agent, struct bt_plan *plan)
+{
+    struct bt_error error = {0};
+    if (plan_with(fixture, agent, NULL, 0, plan, &error) < 0)
+        fail_msg("%s (%s)", error.message, error.hint);
+}
+
+static void refuse_agent(const struct fixture *fixture, const char *agent, enum bt_exit status,
+                         const char *part)
+{
+    struct bt_plan plan = {0};
+    struct bt_error error = {0};
+    assert_true(plan_with(fixture, agent, NULL, 0, &plan, &error) < 0);
+    assert_int_equal(error.status, status);
+    assert_says(&error, part);
+}
+
+/* A bottle of this text, used by an agent, must be refused with this. */
+static void refuse_bottle(const struct fixture *fixture, const char *text, const char *part)
+{
+    fixture_write(fixture, "config/bottles/bad.yaml", text);
+    fixture_write(fixture, "config/agents/bad.md", "---\nharness: shell\nbottle: bad\n---\n");
+    refuse_agent(fixture, "bad", BT_EXIT_ERROR, part);
+}
+
+static const struct bt_route *route_of(const struct bt_plan *plan, const char *host)
+{
+    for (size_t i = 0; i < plan->route_count; i++) {
+        if (strcmp(plan->routes[i].host, host) == 0)
+            return &plan->routes[i];
+    }
+    return NULL;
+}
+
+static bool notes_have(const struct bt_plan *plan, const char *part)
+{
+    for (size_t i = 0; i < plan->notes.count; i++) {
+        if (strstr(plan->notes.items[i], part))
+            return true;
+    }
+    return false;
+}
+
+static void t_manifest_first_use_needs_no_file(void **state)
+{
+    bt_auto_plan plan = {0};
+    plan_ok(*state, "shell", &plan);
+    assert_int_equal(plan.harness, BT_HARNESS_SHELL);
+    assert_int_equal(plan.route_count, 0);
+    assert_true(notes_have(&plan, "nothing is allowed"));
+    assert_string_equal(plan.prompt, "");
+    assert_string_equal(plan.image, "shell");
+    assert_int_equal(plan.resources.memory_bytes, BT_MEMORY_DEFAULT);
+    assert_int_equal(json_array_size(json_object_get(plan.policy, "routes")), 0);
+    assert_int_equal(json_integer_value(json_object_get(plan.policy, "version")), 1);
+}
+
+static void t_manifest_reads_agent_and_bottle(void **state)
+{
+    const struct fixture *fixture = *state;
+    bt_auto_plan plan = {0};
+    fixture_write(
+        fixture, "config/bottles/dev.yaml",
+        "egress:\n  routes:\n    - host: Example.COM.\n    - {host: \"*.corp.example:8443\", private: true, "
+        "tls: pass}\nresources: {memory: 512M, cpus: 4, disk: 2G}\nenv: {TOKEN_FILE: /x, EMPTY: \"\"}\n"
+        "image: shell-build\n");
+    fixture_write(fixture, "config/agents/dev.md",
+                  "---\nharness: shell\nbottle: dev\n---\n\nFirst.\n\nSecond.\n\n");
+    plan_ok(fixture, "dev", &plan);
+    assert_int_equal(plan.route_count, 2);
+    assert_non_null(route_of(&plan, "example.com")); /* canonical */
+    assert_true(route_of(&plan, "*.corp.example:8443")->is_private);
+    assert_string_equal(route_of(&plan, "example.com")->granted_by, "bottle dev");
+    assert_non_null(strstr(route_of(&plan, "example.com")->source, "dev.yaml:3:7"));
+    assert_int_equal(plan.resources.memory_bytes, 512ULL << 20);
+    assert_int_equal(plan.resources.cpus, 4);
+    assert_int_equal(plan.environment.count, 2);
+    assert_string_equal(plan.environment.items[1], "EMPTY=");
+    assert_string_equal(plan.image, "shell-build");
+    assert_string_equal(plan.prompt, "First.\n\nSecond.");
+}
+
+static void t_manifest_combines_bottles(void **state)
+{
+    const struct fixture *fixture = *state;
+    static const char *const stack[] = {"child", "other"};
+    bt_auto_plan plan = {0};
+    bt_auto_plan stacked = {0};
+    struct bt_error error = {0};
+    fixture_write(fixture, "config/bottles/base.yaml",
+                  "egress: {routes: [{host: base.example}]}\nresources: {memory: 1G, cpus: 1}\nenv: {A: "
+                  "\"1\", B: \"1\"}\n");
+    fixture_write(fixture, "config/bottles/child.yaml",
+                  "extends: base\nresources: {memory: 3G}\nenv: {B: \"2\"}\n");
+    fixture_write(fixture, "config/bottles/other.yaml",
+                  "extends: base\negress: {routes: [{host: other.example}]}\n");
+    fixture_write(fixture, "config/agents/a.md", "---\nharness: shell\nbottle: child\n---\n");
+    plan_ok(fixture, "a", &plan);
+    assert_int_equal(plan.bottles.count, 2);
+    assert_string_equal(plan.bottles.items[0], "base");
+    assert_int_equal(plan.resources.memory_bytes, 3ULL << 30); /* by key */
+    assert_int_equal(plan.resources.cpus, 1);
+    assert_string_equal(plan.environment.items[0], "A=1"); /* by variable */
+    assert_string_equal(plan.environment.items[1], "B=2");
+    assert_string_equal(route_of(&plan, "base.example")->granted_by, "bottle base"); /* inherited */
+    /* A parent that both have is applied once, so it takes nothing of the child back. */
+    assert_int_equal(plan_with(fixture, "a", stack, 2, &stacked, &error), 0);
+    assert_int_equal(stacked.bottles.count, 3);
+    assert_int_equal(stacked.resources.memory_bytes, 3ULL << 30);
+    assert_int_equal(stacked.route_count, 1); /* egress is replaced whole, and that is said */
+    assert_non_null(route_of(&stacked, "other.example"));
+    assert_true(notes_have(&stacked, "the egress of bottle other replaces"));
+}
+
+static void t_manifest_refuses_circles_and_missing_parents(void **state)
+{
+    const struct fixture *fixture = *state;
+    fixture_write(fixture, "config/bottles/bad2.yaml", "extends: bad\n");
+    refuse_bottle(fixture, "extends: bad\n", "bad.yaml:1:10");
+    refuse_bottle(fixture, "extends: bad2\n", "extends itself");
+    refuse_bottle(fixture, "extends: bad3\n", "did you mean 'bad");
+    refuse_bottle(fixture, "extends: absent-one\n", "bad.yaml:1:10: there is no bottle 'absent-one'");
+}
+
+static void t_manifest_refuses_keys_it_does_not_enforce(void **state)
+{
+    static const char *const keys[] = {"methods: [GET]",       "paths: [/x]",       "headers: {}", "auth: {}",
+                                       "preserve_auth: false", "transparent: none", "dlp: true",   "log: 1"};
+    const struct fixture *fixture = *state;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(keys); i++) {
+        char text[256];
+        snprintf(text, sizeof text, "egress:\n  routes:\n    - host: a.example\n      %s\n", keys[i]);
+        refuse_bottle(fixture, text, "bad.yaml:4:7: '");
+        refuse_bottle(fixture, text, "is not supported by this version");
+    }
+    refuse_bottle(fixture, "egress: {routes: [{host: a.example, tls: intercept}]}\n",
+                  "bad.yaml:1:42: 'tls: intercept' is not supported by this version");
+    fixture_write(fixture, "config/agents/skilled.md", "---\nharness: shell\nskills: [a]\n---\n");
+    refuse_agent(fixture, "skilled", BT_EXIT_ERROR,
+                 "skilled.md:3:1: 'skills' is not supported by this version");
+    fixture_write(fixture, "config/agents/claude.md", "---\nharness: claude\n---\n");
+    refuse_agent(fixture, "claude", BT_EXIT_ERROR,
+                 "claude.md:2:10: 'harness: claude' is not supported by this version");
+}
+
+static void t_manifest_refuses_mistakes_where_they_are(void **state)
+{
+    const struct fixture *fixture = *state;
+    refuse_bottle(fixture, "egress:\n  routes:\n    - host: a.example\n      metods: [GET]\n",
+                  "bad.yaml:4:7: unknown key 'metods'; did you mean 'methods'?");
+    refuse_bottle(fixture, "egress: {}\n", "'egress' needs 'routes'");
+    refuse_bottle(fixture, "egress: {routes: }\n", "'routes' must be a list");
+    refuse_bottle(fixture, "egress: {routes: [{private: true}]}\n", "bad.yaml:1:19: a route needs 'host'");
+    refuse_bottle(fixture, "egress: {routes: [{host: 10.0.0.1}]}\n", "bad.yaml:1:26");
+    refuse_bottle(fixture, "egress: {routes: [{host: \"*\"}]}\n", "bad.yaml:1:26");
+    refuse_bottle(fixture, "egress: {routes: [{host: \"a.example:99999\"}]}\n", "port");
+    refuse_bottle(fixture, "egress: {routes: [{host: \"a.example\\0.evil.example\"}]}\n", "NUL");
+    refuse_bottle(fixture, "egress: {routes: [{host: a.example}, {host: A.Example}]}\n",
+                  "has a route already");
+    refuse_bottle(fixture, "egress: {routes: [{host: a.example, private: yes}]}\n", "true or false");
+    refuse_bottle(fixture, "resources: {memory: 1T}\n", "'memory' must be a size");
+    refuse_bottle(fixture, "resources: {memory: 64M}\n", "from 128M to 64G");
+    refuse_bottle(fixture, "resources: {cpus: 0}\n", "from 1 to 32");
+    refuse_bottle(fixture, "env: {\"A=B\": x}\n", "name of a variable");
+    refuse_bottle(fixture, "env: {https_proxy: x}\n", "is set by berth");
+    refuse_bottle(fixture, "env: {A: {}}\n", "bad.yaml:1:10");
+    refuse_bottle(fixture, "image: infra\n", "berth's own");
+    refuse_bottle(fixture, "image: ../x\n", "cannot be the name of an image");
+}
+
+static void t_manifest_refuses_bad_agents(void **state)
+{
+    const struct fixture *fixture = *state;
+    refuse_agent(fixture, "dve", BT_EXIT_NO_TARGET, "there is no agent manifest 'dve'");
+    fixture_write(fixture, "config/agents/dev.md", "---\nharness: shell\n---\n");
+    refuse_agent(fixture, "dve", BT_EXIT_NO_TARGET, "did you mean 'dev'?");
+    refuse_agent(fixture, "../dev", BT_EXIT_USAGE, "cannot be the name");
+    fixture_write(fixture, "config/agents/plain.md", "harness: shell\n");
+    refuse_agent(fixture, "plain", BT_EXIT_ERROR, "plain.md:1:1: an agent manifest begins with front matter");
+    fixture_write(fixture, "config/agents/open.md", "---\nharness: shell\n");
+    refuse_agent(fixture, "open", BT_EXIT_ERROR, "has no end");
+    fixture_write(fixture, "config/agents/typo.md", "---\nharnes: shell\n---\n");
+    refuse_agent(fixture, "typo", BT_EXIT_ERROR,
+                 "typo.md:2:1: unknown key 'harnes'; did you mean 'harness'?");
+    fixture_write(fixture, "config/agents/none.md", "---\n---\n");
+    refuse_agent(fixture, "none", BT_EXIT_ERROR, "needs 'harness'");
+    fixture_write(fixture, "config/agents/shel.md", "---\nharness: shel\n---\n");
+    refuse_agent(fixture, "shel", BT_EXIT_ERROR,
+                 "shel.md:2:10: unknown harness 'shel'; did you mean 'shell'?");
+    fixture_write(fixture, "config/agents/bytes.md", "---\nharness: shell\n---\n\xff\xfe\n");
+    refuse_agent(fixture, "bytes", BT_EXIT_ERROR, "not UTF-8");
+    fixture_write(fixture, "config/agents/lost.md", "---\nharness: shell\nbottle: absent\n---\n");
+    refuse_agent(fixture, "lost", BT_EXIT_ERROR, "lost.md:3:9: there is no bottle 'absent'");
+}
+
+static void t_manifest_windows_line_ends_pass(void **state)
+{
+    bt_auto_plan plan = {0};
+    fixture_write(*state, "config/agents/dos.md", "---\r\nharness: shell\r\n---\r\nWork.\r\n");
+    plan_ok(*state, "dos", &plan);
+    assert_string_equal(plan.prompt, "Work.");
+}
+
+/* ---- narrowing ---- */
+
+static void intersect(const char *left, const char *right, const char *expected)
+{
+    char pattern[BT_PATTERN_SIZE];
+    bt_pattern_intersect(left, right, pattern);
+    if (strcmp(pattern, expected) != 0)
+        fail_msg("%s with %s gives '%s', not '%s'", left, right, pattern, expected);
+    bt_pattern_intersect(right, left, pattern);
+    if (strcmp(pattern, expected) != 0)
+        fail_msg("%s with %s gives '%s', not '%s'", right, left, pattern, expected);
+}
+
+static void t_manifest_intersects_patterns(void **state)
+{
+    (void)state;
+    intersect("a.example", "a.example", "a.example");
+    intersect("a.example", "b.example", "");
+    intersect("a.example", "*.example", "a.example");
+    intersect("example", "*.example", ""); /* not the apex */
+    intersect("*.a.example", "*.example", "*.a.example");
+    intersect("*.a.example", "*.b.example", "");
+    intersect("*.a.example", "*.a.example", "*.a.example");
+    intersect("*.a.example", "a.example", "");
+    intersect("x.y.a.example", "*.a.example", "x.y.a.example");
+    intersect("xa.example", "*.a.example", ""); /* by label */
+    intersect("a.example:443", "a.example", "a.example:443");
+    intersect("a.example:8443", "a.example", "");
+    intersect("a.example:8443", "*.example:8443", "a.example:8443");
+    intersect("a.example:80", "a.example:443", "");
+}
+
+static void t_manifest_policies_only_narrow(void **state)
+{
+    const struct fixture *fixture = *state;
+    bt_auto_plan plan = {0};
+    fixture_write(
+        fixture, "config/bottles/dev.yaml",
+        "egress: {routes: [{host: \"*.example\", private: true}, {host: other.test}, {host: git.test}]}\n");
+    fixture_write(fixture, "config/agents/dev.md", "---\nharness: shell\nbottle: dev\n---\n");
+    fixture_write(fixture, "project/.berth/policy.yaml",
+                  "egress: {allow: [\"*.a.example\", git.test, unrelated.test]}\n");
+    fixture_write(fixture, "admin.yaml", "egress:\n  allow: [\"*.example:443\", git.test]\n");
+    plan_ok(fixture, "dev", &plan);
+    assert_int_equal(plan.route_count, 2);
+    assert_true(route_of(&plan, "*.a.example:443")->is_private);
+    assert_string_equal(route_of(&plan, "*.a.example:443")->granted_by,
+                        "bottle dev, within project policy, within admin policy");
+    assert_non_null(route_of(&plan, "git.test"));
+    assert_null(route_of(&plan, "unrelated.test")); /* nobody granted it */
+    assert_true(notes_have(&plan, "other.test of bottle dev is not allowed by "));
+}
+
+static void t_manifest_empty_admin_list_allows_nothing(void **state)
+{
+    const struct fixture *fixture = *state;
+    bt_auto_plan plan = {0};
+    struct bt_plan broken = {0};
+    struct bt_error error = {0};
+    fixture_write(fixture, "config/bottles/dev.yaml", "egress: {routes: [{host: a.example}]}\n");
+    fixture_write(fixture, "config/agents/dev.md", "---\nharness: shell\nbottle: dev\n---\n");
+    fixture_write(fixture, "admin.yaml", "egress: {allow: []}\n");
+    plan_ok(fixture, "dev", &plan);
+    assert_int_equal(plan.route_count, 0);
+    assert_true(notes_have(&plan, "nothing is allowed"));
+    /* A policy that cannot be understood or read stops everything. */
+    fixture_write(fixture, "admin.yaml", "egres: {allow: []}\n");
+    assert_true(plan_with(fixture, "dev", NULL, 0, &broken, &error) < 0);
+    assert_says(&error, "admin.yaml:1:1");
+}
+
+static void t_manifest_project_adds_agents_only(void **state)
+{
+    const struct fixture *fixture = *state;
+    bt_auto_plan own = {0};
+    bt_auto_plan projects = {0};
+    bt_auto_plan shell = {0};
+    bt_auto_list names = {0};
+    fixture_write(fixture, "config/agents/mine.md", "---\nharness: shell\n---\nmine\n");
+    fixture_write(fixture, "project/.berth/agents/mine.md", "---\nharness: shell\n---\ntheirs\n");
+    fixture_write(fixture, "project/.berth/agents/new.md", "---\nharness: shell\n---\ntheirs\n");
+    fixture_write(fixture, "project/.berth/agents/shell.md", "---\nharness: shell\n---\ntheirs\n");
+    fixture_write(fixture, "project/.berth/bottles/wide.yaml", "egress: {routes: [{host: \"*.example\"}]}\n");
+    fixture_write(fixture, "project/sub/file", "x");
+    plan_ok(fixture, "mine", &own);
+    assert_string_equal(own.prompt, "mine");
+    assert_false(own.is_project_agent);
+    assert_true(notes_have(&own, "agents/mine.md is not used"));
+    assert_true(notes_have(&own, "bottles is not used"));
+    plan_ok(fixture, "shell", &shell);
+    assert_string_equal(shell.prompt, "");
+    plan_ok(fixture, "new", &projects);
+    assert_true(projects.is_project_agent);
+    assert_string_equal(projects.prompt, "theirs");
+    assert_int_equal(bt_agent_names(&fixture->paths, fixture->project, &names, NULL), 0);
+    assert_true(bt_list_has(&names, "new") && bt_list_has(&names, "mine") && bt_list_has(&names, "shell"));
+    assert_int_equal(names.count, 3);
+}
+
+static void t_manifest_project_bottles_cannot_be_used(void **state)
+{
+    const struct fixture *fixture = *state;
+    fixture_write(fixture, "project/.berth/bottles/wide.yaml", "egress: {routes: [{host: \"*.example\"}]}\n");
+    fixture_write(fixture, "project/.berth/agents/new.md", "---\nharness: shell\nbottle: wide\n---\n");
+    refuse_agent(fixture, "new", BT_EXIT_ERROR, "there is no bottle 'wide'");
+}
+
+static void t_manifest_project_links_lead_nowhere(void **state)
+{
+    const struct fixture *fixture = *state;
+    char target[256], link[256];
+    struct bt_plan plan = {0};
+    struct bt_error error = {0};
+    fixture_write(fixture, "secret.md", "---\nharness: shell\n---\nprivate text of the user\n");
+    fixture_write(fixture, "project/.berth/agents/x.md", "---\nharness: shell\n---\n");
+    snprintf(target, sizeof target, "%s/secret.md", fixture->folder);
+    snprintf(link, sizeof link, "%s/.berth/agents/leak.md", fixture->project);
+    assert_int_equal(symlink(target, link), 0);
+    assert_true(plan_with(fixture, "leak", NULL, 0, &plan, &error) < 0);
+    assert_says(&error, "symbolic links");
+    /* A folder that is a link, likewise. */
+    snprintf(link, sizeof link, "%s/sub", fixture->project);
+    assert_int_equal(bt_folder_make(link, 0700, NULL), 0);
+    snprintf(link, sizeof link, "%s/sub/.berth", fixture->project);
+    snprintf(target, sizeof target, "%s/config", fixture->folder);
+    assert_int_equal(symlink(target, link), 0);
+    snprintf(link, sizeof link, "%s/sub", fixture->project);
+    struct bt_plan_request request = {.paths = &fixture->paths,
+                                      .agent = "shell",
+                                      .project_folder = link,
+                                      .admin_policy_path = "/nonexistent"};
+    assert_true(bt_plan_make(&request, &plan, &error) < 0);
+    assert_says(&error, ".berth");
+}
+
+static void t_manifest_json_shows_no_values_of_variables(void **state)
+{
+    const struct fixture *fixture = *state;
+    bt_auto_plan plan = {0};
+    json_t *document;
+    char *text;
+    fixture_write(fixture, "config/bottles/dev.yaml", "env: {API_KEY: hunter2}\n");
+    fixture_write(fixture, "config/agents/dev.md", "---\nharness: shell\nbottle: dev\n---\n");
+    plan_ok(fixture, "dev", &plan);
+    document = bt_plan_to_json(&plan);
+    assert_non_null(document);
+    text = json_dumps(document, 0);
+    assert_non_null(strstr(text, "API_KEY"));
+    assert_null(strstr(text, "hunter2"));
+    free(text);
+    json_decref(document);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FIXTURE_TEST(t_manifest_first_use_needs_no_file),
+        FIXTURE_TEST(t_manifest_reads_agent_and_bottle),
+        FIXTURE_TEST(t_manifest_combines_bottles),
+        FIXTURE_TEST(t_manifest_refuses_circles_and_missing_parents),
+        FIXTURE_TEST(t_manifest_refuses_keys_it_does_not_enforce),
+        FIXTURE_TEST(t_manifest_refuses_mistakes_where_they_are),
+        FIXTURE_TEST(t_manifest_refuses_bad_agents),
+        FIXTURE_TEST(t_manifest_windows_line_ends_pass),
+        cmocka_unit_test(t_manifest_intersects_patterns),
+        FIXTURE_TEST(t_manifest_policies_only_narrow),
+        FIXTURE_TEST(t_manifest_empty_admin_list_allows_nothing),
+        FIXTURE_TEST(t_manifest_project_adds_agents_only),
+        FIXTURE_TEST(t_manifest_project_bottles_cannot_be_used),
+        FIXTURE_TEST(t_manifest_project_links_lead_nowhere),
+        FIXTURE_TEST(t_manifest_json_shows_no_values_of_variables),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,480 @@
+/* The state database: names, truth about what lives, many processes at once. Also the audit trail, which lies
+ * beside. */
+#include "tests/unit/frontend_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "frontend/audit.h"
+#include "frontend/state.h"
+#include "ipc/wire/pool.h"
+
+static struct bt_state *open_state(const struct fixture *fixture)
+{
+    struct bt_state *state = NULL;
+    struct bt_error error = {0};
+    if (bt_state_open(&fixture->paths, &state, &error) < 0)
+        fail_msg("%s", error.message);
+    return state;
+}
+
+static struct bt_agent blank(const char *name)
+{
+    struct bt_agent agent = {.slot = -1};
+    snprintf(agent.name, sizeof agent.name, "%s", name);
+    snprintf(agent.environment, sizeof agent.environment, "live");
+    snprintf(agent.manifest, sizeof agent.manifest, "dev");
+    assert_int_equal(bt_process_identify(getpid(), &agent.keeper), 0);
+    return agent;
+}
+
+static struct bt_agent reserve(struct bt_state *state, const char *name)
+{
+    struct bt_agent agent = blank(name);
+    struct bt_error error = {0};
+    if (bt_state_reserve(state, &agent, &error) < 0)
+        fail_msg("%s", error.message);
+    return agent;
+}
+
+/* A process that lives until it is killed. */
+static pid_t start_child(struct bt_process *process)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    assert_true(child > 0);
+    assert_int_equal(bt_process_identify(child, process), 0);
+    return child;
+}
+
+static void t_state_files_are_the_users_alone(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct bt_state *database = open_state(fixture);
+    struct stat status;
+    char path[600];
+    reserve(database, "one");
+    assert_int_equal(stat(fixture->paths.state, &status), 0);
+    assert_int_equal(status.st_mode & 07777, 0700);
+    for (const char *const *name = (const char *const[]){"berth.db", "berth.db-wal", NULL}; *name; name++) {
+        snprintf(path, sizeof path, "%s/%s", fixture->paths.state, *name);
+        assert_int_equal(stat(path, &status), 0);
+        assert_int_equal(status.st_mode & 07777, 0600);
+    }
+    assert_null(bt_state_close(database));
+    assert_null(bt_state_close(NULL));
+}
+
+static void t_state_keeps_what_was_written(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct bt_state *database = open_state(fixture);
+    struct bt_agent agent = reserve(database, "one"), read;
+    assert_int_equal(agent.status, BT_AGENT_STARTING);
+    assert_true(agent.created_seconds > 1000000000);
+    agent.status = BT_AGENT_RUNNING;
+    agent.slot = 7;
+    agent.generation = 4000000000U;
+    snprintf(agent.workspace, sizeof agent.workspace, "/home/user/a folder");
+    snprintf(agent.folder, sizeof agent.folder, "/state/one");
+    assert_int_equal(bt_state_update(database, &agent, NULL), 0);
+    bt_state_close(database);
+    database = open_state(fixture);
+    assert_int_equal(bt_state_get(database, agent.id, &read, NULL), 0);
+    assert_int_equal(read.slot, 7);
+    assert_int_equal(read.generation, 4000000000U);
+    assert_int_equal(read.keeper.start_ticks, agent.keeper.start_ticks);
+    assert_string_equal(read.workspace, "/home/user/a folder");
+    assert_int_equal(read.exit_status, -1);
+    assert_int_equal(bt_state_set_status(database, agent.id, BT_AGENT_EXITED, 3, NULL, NULL), 0);
+    assert_int_equal(bt_state_get(database, agent.id, &read, NULL), 0);
+    assert_int_equal(read.status, BT_AGENT_EXITED);
+    assert_int_equal(read.exit_status, 3);
+    assert_true(read.ended_seconds > 0);
+    assert_string_equal(read.folder, "/state/one"); /* nothing else was touched */
+    assert_int_equal(bt_state_delete(database, agent.id, NULL), 0);
+    assert_int_equal(bt_state_get(database, agent.id, &read, NULL), -ENOENT);
+    assert_int_equal(bt_state_update(database, &agent, NULL), -ENOENT);
+    bt_state_close(database);
+}
+
+static void t_state_a_name_is_given_once(void **state)
+{
+    struct bt_state *database = open_state(*state);
+    struct bt_agent first = reserve(database, "one"), second = blank("one"), other = blank("one"),
+                    bad = blank("One");
+    struct bt_error error = {0};
+    assert_int_equal(bt_state_reserve(database, &second, &error), -EEXIST);
+    assert_says(&error, "the name 'one' is already taken by an agent that is starting");
+    assert_says(&error, "berth stop one");
+    assert_int_equal(second.id, 0); /* untouched */
+    snprintf(other.environment, sizeof other.environment,
+             "test"); /* another environment: another name space */
+    assert_int_equal(bt_state_reserve(database, &other, &error), 0);
+    assert_int_equal(bt_state_reserve(database, &bad, &error), -EINVAL);
+    assert_int_equal(error.status, BT_EXIT_USAGE);
+    assert_int_equal(bt_state_delete(database, first.id, NULL), 0);
+    assert_int_equal(bt_state_reserve(database, &second, &error), 0);
+    assert_true(second.id > first.id); /* numbers are not used again */
+    bt_state_close(database);
+}
+
+static void t_state_makes_names(void **state)
+{
+    struct bt_state *database = open_state(*state);
+    for (int i = 0; i < 200; i++) {
+        struct bt_agent agent = reserve(database, "");
+        assert_true(bt_name_is_valid(agent.name));
+        assert_int_equal(strncmp(agent.name, "dev-", 4), 0);
+    }
+    struct bt_agent lengthy = blank("");
+    snprintf(lengthy.manifest, sizeof lengthy.manifest, "abcdefghijklmno-qrstuvwxyz01234");
+    assert_int_equal(bt_state_reserve(database, &lengthy, NULL), 0);
+    assert_true(bt_name_is_valid(lengthy.name));
+    assert_null(strstr(lengthy.name, "--"));
+    bt_state_close(database);
+}
+
+static void t_state_knows_valid_names(void **state)
+{
+    (void)state;
+    for (const char *const *good =
+             (const char *const[]){"a", "0", "a-b", "abcdefghijklmnopqrstuvwxyz01234", NULL};
+         *good; good++)
+        assert_true(bt_name_is_valid(*good));
+    for (const char *const *bad = (const char *const[]){"", "-a", "A", "a_b", "a.b", "a/b", "..", "a b",
+                                                        "\xc3\xa9", "abcdefghijklmnopqrstuvwxyz012345", NULL};
+         *bad; bad++)
+        assert_false(bt_name_is_valid(*bad));
+}
+
+static void t_state_finds_by_part(void **state)
+{
+    struct bt_state *database = open_state(*state);
+    struct bt_agent agent;
+    struct bt_error error = {0};
+    assert_int_equal(bt_state_find_latest(database, "live", &agent, &error), -ENOENT);
+    assert_int_equal(error.status, BT_EXIT_NO_TARGET);
+    reserve(database, "dev-calm-otter");
+    reserve(database, "dev-wise-otter");
+    reserve(database, "dev");
+    assert_int_equal(bt_state_find(database, "live", "calm", &agent, &error), 0);
+    assert_string_equal(agent.name, "dev-calm-otter");
+    assert_int_equal(bt_state_find(database, "live", "dev", &agent, &error), 0); /* exact before part */
+    assert_string_equal(agent.name, "dev");
+    assert_int_equal(bt_state_find(database, "live", "otter", &agent, &error), -ENOTUNIQ);
+    assert_int_equal(error.status, BT_EXIT_NO_TARGET);
+    assert_says(&error, "dev-wise-otter, dev-calm-otter");
+    assert_int_equal(bt_state_find(database, "live", "dex", &agent, &error), -ENOENT);
+    assert_int_equal(error.status, BT_EXIT_NO_TARGET);
+    assert_says(&error, "did you mean 'dev'?");
+    assert_int_equal(bt_state_find(database, "live", "", &agent, &error), -ENOENT);
+    assert_int_equal(bt_state_find(database, "live", "%", &agent, &error),
+                     -ENOENT); /* no pattern characters */
+    assert_int_equal(bt_state_find(database, "live", "'; DROP TABLE agents; --", &agent, &error), -ENOENT);
+    assert_int_equal(bt_state_find(database, "test", "dev", &agent, &error), -ENOENT);
+    assert_int_equal(bt_state_find_latest(database, "live", &agent, &error), 0);
+    assert_string_equal(agent.name, "dev");
+    bt_state_close(database);
+}
+
+static void t_state_tells_what_is_lost(void **state)
+{
+    struct bt_state *database = open_state(*state);
+    struct bt_agent agent = reserve(database, "one");
+    pid_t child = start_child(&agent.keeper);
+    agent.status = BT_AGENT_RUNNING;
+    assert_int_equal(bt_state_update(database, &agent, NULL), 0);
+    assert_int_equal(bt_agent_status_now(&agent), BT_AGENT_RUNNING);
+    assert_true(bt_agent_is_live(&agent));
+    assert_int_equal(kill(child, SIGKILL), 0);
+    /* A zombie is not a keeper: it is asked before it is reaped. */
+    siginfo_t information;
+    assert_int_equal(waitid(P_PID, (id_t)child, &information, WEXITED | WNOWAIT), 0);
+    assert_int_equal(bt_agent_status_now(&agent), BT_AGENT_LOST);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(bt_agent_status_now(&agent), BT_AGENT_LOST);
+    assert_false(bt_agent_is_live(&agent));
+    agent.status = BT_AGENT_STOPPED; /* an end that was recorded stays as it is */
+    assert_int_equal(bt_agent_status_now(&agent), BT_AGENT_STOPPED);
+    bt_state_close(database);
+}
+
+static void t_state_is_not_fooled_by_a_used_pid(void **state)
+{
+    struct bt_process process, other;
+    int fd = -1;
+    (void)state;
+    assert_int_equal(bt_process_identify(getpid(), &process), 0);
+    assert_true(bt_process_is_alive(&process));
+    assert_int_equal(bt_process_open(&process, &fd), 0);
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    bt_fd_close(&fd);
+    other = process;
+    other.start_ticks--;
+    assert_false(bt_process_is_alive(&other));
+    assert_int_equal(bt_process_open(&other, &fd), -ESRCH);
+    assert_int_equal(fd, -1);
+    other = process;
+    other.boot[0] = other.boot[0] == 'x' ? 'y' : 'x'; /* before a reboot */
+    assert_false(bt_process_is_alive(&other));
+    other = (struct bt_process){0};
+    assert_false(bt_process_is_alive(&other));
+    assert_int_equal(bt_process_identify(0x3fffffff, &other), -ESRCH);
+}
+
+static void t_state_a_strange_name_of_a_process_is_no_matter(void **state)
+{
+    struct bt_process process = {0};
+    char name[16] = "a) R 1 2 (3";
+    FILE *file = fopen("/proc/self/comm", "we");
+    (void)state;
+    assert_non_null(file);
+    fputs(name, file);
+    fclose(file);
+    assert_int_equal(bt_process_identify(getpid(), &process), 0);
+    assert_true(process.start_ticks > 10);
+    assert_true(bt_process_is_alive(&process));
+}
+
+static void t_state_numbers_environments(void **state)
+{
+    struct bt_state *database = open_state(*state);
+    struct bt_error error = {0};
+    unsigned number = 99;
+    char name[BT_NAME_SIZE];
+    assert_int_equal(bt_state_environment(database, "live", &number, &error), 0);
+    assert_int_equal(number, 0);
+    for (unsigned i = 1; i < BT_ENVIRONMENTS; i++) {
+        struct bt_agent agent = blank("one");
+        snprintf(name, sizeof name, "e%u", i);
+        assert_int_equal(bt_state_environment(database, name, &number, &error), 0);
+        assert_int_equal(number, i);
+        snprintf(agent.environment, sizeof agent.environment, "%s", name);
+        assert_int_equal(bt_state_reserve(database, &agent, &error), 0);
+    }
+    assert_int_equal(bt_state_environment(database, "e7", &number, &error), 0); /* the same again */
+    assert_int_equal(number, 7);
+    assert_int_equal(bt_state_environment(database, "more", &number, &error), -ENOSPC);
+    assert_int_equal(bt_state_environment(database, "Bad", &number, &error), -EINVAL);
+    /* One that holds nothing any more gives its number back. */
+    struct bt_agent agent;
+    assert_int_equal(bt_state_find(database, "e5", "one", &agent, &error), 0);
+    assert_int_equal(bt_state_delete(database, agent.id, &error), 0);
+    assert_int_equal(bt_state_environment(database, "more", &number, &error), 0);
+    assert_int_equal(number, 5);
+    bt_state_close(database);
+}
+
+static void t_state_a_late_keeper_removes_only_its_own_pair(void **state)
+{
+    struct bt_state *database = open_state(*state);
+    struct bt_infra infra = {
+        .environment = "live", .role = "gateway", .slot = 3, .generation = 9, .address = 0x0af30007};
+    struct bt_infra read, *list = NULL;
+    struct bt_process old = {.pid = 1, .start_ticks = 2, .boot = "b"};
+    size_t count = 0;
+    assert_int_equal(bt_state_infra_get(database, "live", "gateway", &read, NULL), -ENOENT);
+    infra.keeper = old;
+    assert_int_equal(bt_state_infra_put(database, &infra, NULL), 0);
+    infra.keeper.pid = 5;
+    assert_int_equal(bt_state_infra_put(database, &infra, NULL), 0); /* its successor */
+    assert_int_equal(bt_state_infra_delete(database, "live", "gateway", &old, NULL), 0);
+    assert_int_equal(bt_state_infra_get(database, "live", "gateway", &read, NULL), 0);
+    assert_int_equal(read.keeper.pid, 5);
+    assert_int_equal(read.address, 0x0af30007);
+    assert_true(read.created_seconds > 0);
+    assert_int_equal(bt_state_infra_list(database, NULL, &list, &count, NULL), 0);
+    assert_int_equal(count, 1);
+    free(list);
+    assert_int_equal(bt_state_infra_delete(database, "live", "gateway", NULL, NULL), 0);
+    assert_int_equal(bt_state_infra_get(database, "live", "gateway", &read, NULL), -ENOENT);
+    bt_state_close(database);
+}
+
+/* Many processes that open a new database and reserve the same names at the same time: each name has one
+ * winner. */
+static void t_state_first_starts_at_the_same_time(void **state)
+{
+    const struct fixture *fixture = *state;
+    enum { CHILDREN = 12, NAMES = 5 };
+    pid_t children[CHILDREN];
+    unsigned won = 0;
+    for (int i = 0; i < CHILDREN; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] == 0) {
+            struct bt_state *database = NULL;
+            unsigned mine = 0;
+            if (bt_state_open(&fixture->paths, &database, NULL) < 0)
+                _exit(100);
+            for (int n = 0; n < NAMES; n++) {
+                char name[16];
+                snprintf(name, sizeof name, "n%d", n);
+                struct bt_agent agent = blank(name);
+                int r = bt_state_reserve(database, &agent, NULL);
+                if (r < 0 && r != -EEXIST)
+                    _exit(101);
+                mine += r == 0;
+            }
+            bt_state_close(database);
+            _exit((int)mine);
+        }
+    }
+    for (int i = 0; i < CHILDREN; i++) {
+        int status = 0;
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_true(WIFEXITED(status));
+        assert_true(WEXITSTATUS(status) <= NAMES);
+        won += (unsigned)WEXITSTATUS(status);
+    }
+    assert_int_equal(won, NAMES);
+}
+
+static void t_state_lists_a_hundred_agents_fast(void **state)
+{
+    struct bt_state *database = open_state(*state);
+    struct bt_agent *agents = NULL;
+    struct timespec before, after;
+    size_t count = 0, live = 0;
+    for (int i = 0; i < 100; i++)
+        reserve(database, "");
+    bt_state_close(database);
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    database = open_state(*state);
+    assert_int_equal(bt_state_list(database, "live", &agents, &count, NULL), 0);
+    for (size_t i = 0; i < count; i++)
+        live += bt_agent_status_now(&agents[i]) == BT_AGENT_STARTING;
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    assert_int_equal(count, 100);
+    assert_int_equal(live, 100);
+    assert_true(agents[0].id > agents[99].id);
+    free(agents);
+    bt_state_close(database);
+    double ms = (double)(after.tv_sec - before.tv_sec) * 1e3 + (double)(after.tv_nsec - before.tv_nsec) / 1e6;
+    print_message("# 100 agents, with liveness: %.1f ms\n", ms);
+    assert_true(ms < 200); /* under sanitizers, on a busy machine */
+}
+
+static void t_state_refuses_what_it_does_not_know(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct bt_state *database = open_state(fixture);
+    struct bt_error error = {0};
+    sqlite3 *raw = NULL;
+    char path[600];
+    bt_state_close(database);
+    snprintf(path, sizeof path, "%s/berth.db", fixture->paths.state);
+    assert_int_equal(sqlite3_open(path, &raw), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(raw, "PRAGMA user_version = 999", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(raw);
+    database = NULL;
+    assert_int_equal(bt_state_open(&fixture->paths, &database, &error), -EPROTO);
+    assert_says(&error, "newer berth");
+    assert_int_equal(bt_tree_remove(fixture->paths.state, NULL), 0);
+    fixture_write(fixture, "state/berth.db",
+                  "this is no database at all, however long it is made to be ........");
+    assert_int_equal(bt_state_open(&fixture->paths, &database, &error), -EIO);
+    assert_says(&error, "damaged");
+    assert_null(database);
+}
+
+static void t_audit_keeps_whole_lines(void **state)
+{
+    const struct fixture *fixture = *state;
+    enum { CHILDREN = 8, LINES = 50 };
+    json_t *lines = NULL;
+    size_t damaged = 9;
+    struct stat status;
+    char path[600];
+    assert_int_equal(bt_audit_read(&fixture->paths, 10, &lines, &damaged, NULL), 0); /* none yet */
+    assert_int_equal(json_array_size(lines), 0);
+    json_decref(lines);
+    for (int i = 0; i < CHILDREN; i++) {
+        if (fork() == 0) {
+            for (int n = 0; n < LINES; n++) {
+                if (bt_audit_write(&fixture->paths, "spawn", "live", "one", json_pack("{s:i}", "n", n),
+                                   NULL) < 0)
+                    _exit(1);
+            }
+            _exit(0);
+        }
+    }
+    for (int i = 0, child = 0; i < CHILDREN; i++) {
+        assert_true(wait(&child) > 0);
+        assert_int_equal(child, 0);
+    }
+    assert_int_equal(bt_audit_read(&fixture->paths, 1000, &lines, &damaged, NULL), 0);
+    assert_int_equal(json_array_size(lines), CHILDREN * LINES);
+    assert_int_equal(damaged, 0);
+    json_decref(lines);
+    snprintf(path, sizeof path, "%s/audit.jsonl", fixture->paths.state);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_mode & 07777, 0600);
+}
+
+static void t_audit_passes_over_damaged_lines(void **state)
+{
+    const struct fixture *fixture = *state;
+    json_t *lines = NULL;
+    size_t damaged = 0;
+    fixture_write(fixture, "state/audit.jsonl",
+                  "{\"act\":\"a\"}\nhalf a li\n[1]\n{\"act\":\"b\"}\n{\"act\":\"c\"");
+    assert_int_equal(bt_audit_read(&fixture->paths, 10, &lines, &damaged, NULL), 0);
+    assert_int_equal(json_array_size(lines), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(lines, 0), "act")), "a");
+    assert_int_equal(damaged, 3);
+    json_decref(lines);
+    assert_int_equal(bt_audit_read(&fixture->paths, 1, &lines, &damaged, NULL), 0);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(lines, 0), "act")),
+                        "b"); /* the newest */
+    json_decref(lines);
+}
+
+static void t_audit_refuses_a_link(void **state)
+{
+    const struct fixture *fixture = *state;
+    char path[600], target[600];
+    fixture_write(fixture, "victim", "precious");
+    snprintf(path, sizeof path, "%s/audit.jsonl", fixture->paths.state);
+    snprintf(target, sizeof target, "%s/victim", fixture->folder);
+    assert_int_equal(bt_folder_make(fixture->paths.state, 0700, NULL), 0);
+    assert_int_equal(symlink(target, path), 0);
+    assert_int_equal(bt_audit_write(&fixture->paths, "spawn", "live", NULL, NULL, NULL), -ELOOP);
+    bt_auto_buffer text = {0};
+    assert_int_equal(bt_file_read(target, 100, &text, NULL), 0);
+    assert_string_equal(text.data, "precious");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FIXTURE_TEST(t_state_files_are_the_users_alone),
+        FIXTURE_TEST(t_state_keeps_what_was_written),
+        FIXTURE_TEST(t_state_a_name_is_given_once),
+        FIXTURE_TEST(t_state_makes_names),
+        cmocka_unit_test(t_state_knows_valid_names),
+        FIXTURE_TEST(t_state_finds_by_part),
+        FIXTURE_TEST(t_state_tells_what_is_lost),
+        cmocka_unit_test(t_state_is_not_fooled_by_a_used_pid),
+        cmocka_unit_test(t_state_a_strange_name_of_a_process_is_no_matter),
+        FIXTURE_TEST(t_state_numbers_environments),
+        FIXTURE_TEST(t_state_a_late_keeper_removes_only_its_own_pair),
+        FIXTURE_TEST(t_state_first_starts_at_the_same_time),
+        FIXTURE_TEST(t_state_lists_a_hundred_agents_fast),
+        FIXTURE_TEST(t_state_refuses_what_it_does_not_know),
+        FIXTURE_TEST(t_audit_keeps_whole_lines),
+        FIXTURE_TEST(t_audit_passes_over_damaged_lines),
+        FIXTURE_TEST(t_audit_refuses_a_link),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
