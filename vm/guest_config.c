@@ -25,8 +25,9 @@ static int pad_to_four(struct bt_buffer *archive)
 static bool is_name_safe(const char *path)
 {
     size_t length = strlen(path);
-    if (length == 0 || length > CPIO_NAME_MAX || path[0] == '/' || path[length - 1] == '/')
+    if (length > CPIO_NAME_MAX)
         return false;
+    /* Each part has at least one byte, so neither end can be a slash. */
     for (const char *part = path; part != NULL;) {
         const char *end = strchr(part, '/');
         size_t part_length = end != NULL ? (size_t)(end - part) : strlen(part);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Takes some milliseconds; at most 300 ms where the kernel has a KVM that does not run guests (there are
+/* Takes some milliseconds; at most 250 ms where the kernel has a KVM that does not run guests (there are
  * such: the node exists, machines can be made, and the processor spins). The reason is a text such as
  * "/dev/kvm: Permission denied"; it is left alone when KVM works. The answer is kept for the life of the
  * process. */

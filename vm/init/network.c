@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <net/if.h>
 #include <net/route.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -31,7 +32,7 @@ static void request(int socket_fd, unsigned long operation, struct ifreq *interf
 static void set_up(int socket_fd, const char *name)
 {
     struct ifreq interface = {0};
-    strncpy(interface.ifr_name, name, IFNAMSIZ - 1);
+    (void)snprintf(interface.ifr_name, sizeof(interface.ifr_name), "%s", name);
     request(socket_fd, SIOCGIFFLAGS, &interface, "state");
     interface.ifr_flags = (short)(interface.ifr_flags | IFF_UP);
     request(socket_fd, SIOCSIFFLAGS, &interface, "state");

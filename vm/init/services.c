@@ -50,9 +50,8 @@ static void start_service(struct serving *serving)
     char *const environment[] = {
         (char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, (char[]){"HOME=/root"},
         NULL};
-    char *arguments[16] = {0};
-    for (size_t i = 0; i + 1 < BT_ARRAY_LENGTH(arguments) && serving->service->arguments[i] != NULL; i++)
-        arguments[i] = strdup(serving->service->arguments[i]);
+    char **arguments;
+    memcpy(&arguments, &serving->service->arguments, sizeof(arguments)); /* execve's type lacks const */
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
