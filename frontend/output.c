@@ -63,6 +63,7 @@ json_t *bt_output_json_text(const char *text)
     return string;
 }
 
+BT_PRINTF(3, 0)
 static void bt_output_text(FILE *stream, const char *before, const char *format, va_list arguments,
                            const char *after)
 {

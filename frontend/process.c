@@ -54,15 +54,18 @@ static int bt_process_start(pid_t pid, uint64_t *ret_ticks)
     return bt_number_parse(at, (size_t)(blank - at), 0, UINT64_MAX, ret_ticks) < 0 ? -ESRCH : 0;
 }
 
+/* Read once: a process does not outlive its boot, and `berth list` asks for each agent. */
 static int bt_boot_read(char ret_boot[BT_BOOT_TEXT_SIZE])
 {
+    static char boot[BT_BOOT_TEXT_SIZE];
     char text[BT_BOOT_TEXT_SIZE + 8] = "";
-    int r = bt_proc_read("/proc/sys/kernel/random/boot_id", text, sizeof(text));
+    int r = *boot ? 0 : bt_proc_read("/proc/sys/kernel/random/boot_id", text, sizeof(text));
 
     if (r < 0)
         return r;
-    text[BT_BOOT_TEXT_SIZE - 1] = '\0';
-    memcpy(ret_boot, text, BT_BOOT_TEXT_SIZE);
+    if (!*boot)
+        memcpy(boot, text, BT_BOOT_TEXT_SIZE - 1);
+    memcpy(ret_boot, boot, BT_BOOT_TEXT_SIZE);
     return 0;
 }
 
