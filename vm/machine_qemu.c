@@ -30,6 +30,7 @@
 #define MONITOR_OVERHEAD                                                                                     \
     (4ULL << 30) /* address space beyond the guest's memory: code, translations, stacks */
 #define START_TIMEOUT_MS 20000
+#define ASK_AGAIN_MS 1000
 #define COMPLAINTS_LENGTH 4096
 #define FD_ABOVE 64 /* the child's descriptors are moved above this before they get their final numbers */
 
@@ -355,15 +356,24 @@ static bool wait_for_end(const struct bt_machine *machine, int timeout_ms)
     return machine->pid_fd >= 0 && poll(&ended, 1, timeout_ms) > 0;
 }
 
-void bt_machine_stop(struct bt_machine *machine, int grace_ms)
+/* Asks again every second: a guest that is still booting may have missed it. Returns whether it ended. */
+static bool ask_to_end(const struct bt_machine *machine, int grace_ms)
 {
     static const char command[] = "\npoweroff\n";
+    bool is_ended = wait_for_end(machine, 0);
+    while (!is_ended && grace_ms > 0 && machine->power_fd >= 0) {
+        int step_ms = grace_ms < ASK_AGAIN_MS ? grace_ms : ASK_AGAIN_MS;
+        (void)send(machine->power_fd, command, sizeof(command) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        is_ended = wait_for_end(machine, step_ms);
+        grace_ms -= step_ms;
+    }
+    return is_ended;
+}
+
+void bt_machine_stop(struct bt_machine *machine, int grace_ms)
+{
     if (machine->pid > 0) {
-        bool is_ended = wait_for_end(machine, 0);
-        if (!is_ended && grace_ms > 0 && machine->power_fd >= 0 &&
-            send(machine->power_fd, command, sizeof(command) - 1, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
-            is_ended = wait_for_end(machine, grace_ms);
-        if (!is_ended)
+        if (!ask_to_end(machine, grace_ms))
             (void)kill(machine->pid, SIGKILL);
         while (waitpid(machine->pid, NULL, 0) < 0 && errno == EINTR) {
         }

@@ -59,8 +59,7 @@ static void add_kernel(struct bt_list *arguments, const struct bt_machine_config
     bt_list_add_format(arguments, "/proc/self/fd/%d", BT_QEMU_FD_INITRD);
     bt_auto_free char *clock = NULL;
 #if defined(__x86_64__)
-    /* microvm has no PCI to look for. */
-    const char *console = "console=ttyS0 pci=off ";
+    const char *console = "console=ttyS0 ";
     /* The emulated counter is the host's: with its true frequency the guest's clock is right and it can
      * sleep. */
     if (!uses_kvm && tsc_khz != 0)

@@ -12,7 +12,6 @@
 #include "vm/init/init.h"
 
 #define PROGRAMS BT_INIT_RUN_FOLDER "/bin"
-#define SSH_HOST_KEY BT_INIT_RUN_FOLDER "/dropbear_ed25519_host_key"
 
 static void open_console(void)
 {
@@ -87,10 +86,11 @@ static void install_host_key(void)
 
 static void boot_agent(const struct bt_settings *settings)
 {
+    static const char host_key[] = BT_INIT_RUN_FOLDER "/dropbear_ed25519_host_key";
     /* In the foreground, to the console; no passwords, no forwarding either way. */
     static const char *const arguments[] = {
-        "/usr/sbin/dropbear", "-F", "-E",         "-s", "-j", "-k", "-p", "22", "-P",
-        "/run/dropbear.pid",  "-r", SSH_HOST_KEY, NULL};
+        "/usr/sbin/dropbear", "-F", "-E",     "-s", "-j", "-k", "-p", "22", "-P",
+        "/run/dropbear.pid",  "-r", host_key, NULL};
     static const struct bt_init_service dropbear = {.arguments = arguments};
     bt_init_enter_agent_root(settings);
     write_agent_files(settings);
