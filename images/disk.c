@@ -164,8 +164,8 @@ static int fail_producer(struct bt_producer *producer, int status, struct bt_err
     int code;
     const char *hint = find_hint(producer->tail, &code);
     const char *reason = find_reason(producer->tail);
-    for (char *at = producer->tail; *at != '\0'; at++)
-        *at = *at != '\n' ? *at : at[1] == '\0' ? '\0' : ' ';
+    for (char *at = strchr(producer->tail, '\n'); at != NULL; at = strchr(at + 1, '\n'))
+        *at = ' ';
     return bt_fail(error, BT_EXIT_ERROR, code, hint, "mmdebstrap failed with status %d: %.*s", status,
                    MESSAGE_MAX, *reason == '\0' ? "it said nothing" : reason);
 }

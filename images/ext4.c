@@ -6,6 +6,7 @@
  */
 #include "images/ext4.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -238,5 +239,8 @@ int bt_ext4_make_empty(const char *path, uint64_t size_bytes, const char *label,
 {
     struct bt_ext4_volume *volume = NULL;
     int result = bt_ext4_volume_create(path, size_bytes, label, true, &volume, error);
-    return result < 0 ? result : bt_ext4_volume_commit(volume, false, error);
+    if (result < 0)
+        return result;
+    assert(volume != NULL);
+    return bt_ext4_volume_commit(volume, false, error);
 }

@@ -407,10 +407,10 @@ static int file_type(uint16_t mode)
 static int write_hard_link(struct writer *writer, const char *path, ext2_ino_t folder, const char *base,
                            const char *target_name)
 {
-    char target[NAME_LENGTH_MAX];
-    const char *target_base;
-    ext2_ino_t target_folder, number;
-    struct ext2_inode inode;
+    char target[NAME_LENGTH_MAX] = "";
+    const char *target_base = "";
+    ext2_ino_t target_folder = 0, number = 0;
+    struct ext2_inode inode = {0};
     int result = clean_name(writer, target_name, target);
     if (result == 0 && target[0] == '\0')
         result = refuse(writer, path, "is a hard link to a folder");
@@ -529,9 +529,9 @@ static int write_leaf(struct writer *writer, const char *path, ext2_ino_t parent
 
 static int write_entry(struct writer *writer, struct archive_entry *entry)
 {
-    char path[NAME_LENGTH_MAX];
-    const char *base, *target = archive_entry_hardlink_utf8(entry);
-    ext2_ino_t parent, number = 0;
+    char path[NAME_LENGTH_MAX] = "";
+    const char *base = "", *target = archive_entry_hardlink_utf8(entry);
+    ext2_ino_t parent = 0, number = 0;
     const char *name = archive_entry_pathname_utf8(entry);
     if (name == NULL)
         name = archive_entry_pathname(entry);
@@ -569,8 +569,8 @@ static int write_entry(struct writer *writer, struct archive_entry *entry)
 /* Files that had nothing to be put behind, and the folders. */
 static int write_additions(struct writer *writer)
 {
-    const char *base;
-    ext2_ino_t parent, number;
+    const char *base = "";
+    ext2_ino_t parent = 0, number = 0;
     int result = 0;
     for (size_t i = 0; result == 0 && i < writer->rules->addition_count; i++) {
         const struct attributes attributes = {.mode = S_IFREG | 0644, .seconds = writer->fs->now};
@@ -618,7 +618,7 @@ int bt_ext4_write_archive(struct archive *archive, const char *path, uint64_t si
                           struct bt_error *error)
 {
     static const struct bt_ext4_rules everything;
-    struct bt_error local;
+    struct bt_error local = {0};
     bt_auto_free struct writer *writer = bt_new(1, sizeof *writer);
     writer->archive = archive;
     writer->rules = rules == NULL ? &everything : rules;

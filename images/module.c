@@ -5,6 +5,13 @@
 #include <errno.h>
 #include <string.h>
 
+/* A dash and an underscore are the same to the kernel. */
+static void use_underscores(char *name)
+{
+    for (char *at = strchr(name, '-'); at != NULL; at = strchr(at, '-'))
+        *at = '_';
+}
+
 bool bt_module_name(const char *path, char ret_name[BT_MODULE_NAME_SIZE])
 {
     const char *base = strrchr(path, '/');
@@ -15,9 +22,9 @@ bool bt_module_name(const char *path, char ret_name[BT_MODULE_NAME_SIZE])
     size_t length = (size_t)(end - base);
     if (length == 0 || length >= BT_MODULE_NAME_SIZE)
         return false;
-    for (size_t i = 0; i < length; i++)
-        ret_name[i] = base[i] == '-' ? '_' : base[i];
+    memcpy(ret_name, base, length);
     ret_name[length] = '\0';
+    use_underscores(ret_name);
     return true;
 }
 
@@ -56,8 +63,7 @@ static void add_names(const char *value, size_t length, struct bt_list *ret_name
         const char *comma = memchr(value, ',', length);
         size_t part = comma == NULL ? length : (size_t)(comma - value);
         bt_auto_free char *name = bt_string_copy_length(value, part);
-        for (char *at = strchr(name, '-'); at != NULL; at = strchr(at, '-'))
-            *at = '_';
+        use_underscores(name);
         if (part > 0 && !bt_list_has(ret_names, name))
             bt_list_add(ret_names, name);
         part += comma == NULL ? 0 : 1;
