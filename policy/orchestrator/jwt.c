@@ -74,8 +74,8 @@ int bt_jwt_make(const uint8_t key[BT_JWT_KEY_SIZE], int64_t now, char ret_token[
     int result = sign(key, token, strlen(token), signature);
     if (result < 0)
         return result;
-    (void)snprintf(ret_token, BT_JWT_TEXT_SIZE, "%s.%s", token, signature);
-    return 0;
+    length = snprintf(ret_token, BT_JWT_TEXT_SIZE, "%s.%s", token, signature);
+    return length > 0 && length < BT_JWT_TEXT_SIZE ? 0 : -EIO;
 }
 
 static int check_claims(const char *claims, int64_t now)

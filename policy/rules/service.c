@@ -90,6 +90,7 @@ int bt_service_become_user(const char *owned_folder, struct bt_error *error)
     return 0;
 }
 
+#ifndef BERTH_TEST_BUILD
 static int landlock(const char *folder, struct bt_error *error)
 {
     /* Rights of Landlock ABI 1 (kernel 5.13): every kernel that has Landlock knows them. */
@@ -126,6 +127,15 @@ int bt_service_confine(const char *folder, struct bt_error *error)
         return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot give up privileges: %s", strerror(errno));
     return landlock(folder, error);
 }
+#else
+int bt_service_confine(const char *folder, struct bt_error *error)
+{
+    /* The leak checker of the sanitised build reads /proc and traces its own process when it ends. */
+    (void)folder;
+    (void)error;
+    return 0;
+}
+#endif
 
 size_t bt_service_raise_descriptors(size_t maximum)
 {

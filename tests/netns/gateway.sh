@@ -1,0 +1,385 @@
+#!/bin/bash
+# The orchestrator and the gateway, sanitised, in a network namespace of their own: real curl, git and TLS from two agents'
+# namespaces through the gateway to a small internet; what was reached is asserted from what the internet received.
+cd "$(dirname "$0")/../.." || exit 1
+if [ "${GATEWAY_TEST:-}" != inside ]; then
+    namespaces=(--net --mount --pid --fork --kill-child --mount-proc)
+    [ "$(id -u)" = 0 ] || namespaces+=(--user --map-auto --map-root-user)
+    exec env GATEWAY_TEST=inside unshare "${namespaces[@]}" bash "$0"
+fi
+# shellcheck source=tests/lib/tap.bash
+. tests/lib/tap.bash
+root=$PWD
+bin=$root/build/san
+client=$root/tests/lib/gateway_client
+export ASAN_OPTIONS=detect_leaks=1 GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0
+unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY all_proxy NO_PROXY no_proxy
+
+work=/run/gateway-test
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir -p $work/registry $work/www $work/home
+chown 900:900 $work/registry
+export HOME=$work/home
+cd $work || exit 1
+
+# ---- the network: the gateway's namespace is this one; each agent and the internet have theirs. An agent has no route but
+# its link to the gateway, so what the internet sees of it came through the gateway. ------------------------------------
+ip link set lo up
+echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start
+namespace_start() { # NAME ADDRESS-HERE ADDRESS-THERE
+    mkfifo "$1.go"
+    unshare --net --mount bash -c "read -r _ <$1.go; exec sleep 600" &
+    local pid=$!
+    printf -v "$1" %s $pid
+    ip link add "$1" type veth peer name inner
+    local try
+    for try in $(seq 100); do
+        [ "$(readlink /proc/$pid/ns/net)" != "$(readlink /proc/self/ns/net)" ] && break
+        sleep 0.02
+    done
+    ip link set inner netns $pid
+    ip addr add "$2/31" dev "$1"
+    ip link set "$1" up
+    nsenter --net=/proc/$pid/ns/net sh -c "ip link set lo up; ip addr add $3/31 dev inner; ip link set inner up"
+    echo "nameserver $2" >"$1.resolv"
+    nsenter --mount=/proc/$pid/ns/mnt mount --bind $work/"$1.resolv" /etc/resolv.conf
+    echo >"$1.go"
+}
+namespace_start one 10.243.0.6 10.243.0.7
+namespace_start two 10.243.0.8 10.243.0.9
+namespace_start internet 198.51.100.2 198.51.100.3
+ip route add default via 198.51.100.3
+# shellcheck disable=SC2154
+in_agent() { # one|two|internet COMMAND...
+    local pid=${!1}
+    shift
+    nsenter --net=/proc/"$pid"/ns/net --mount=/proc/"$pid"/ns/mnt --wd=$work "$@"
+}
+
+# ---- the internet ----------------------------------------------------------------------------------------------------
+echo 'hello from the internet' >www/hello
+git init -q --bare www/repo.git
+git init -q source
+git -C source -c user.name=t -c user.email=t@t.example commit -q --allow-empty -m first
+git -C source push -q ../www/repo.git HEAD:refs/heads/main
+git -C www/repo.git symbolic-ref HEAD refs/heads/main
+for address in 203.0.113.10 203.0.113.53 10.1.2.3; do
+    in_agent internet ip addr add $address/32 dev lo
+done
+in_agent internet "$root/tests/lib/test_internet" --address 203.0.113.10 --dns 203.0.113.53 --folder www --ca-out ca.pem --log internet.log \
+    >internet.out &
+in_agent internet python3 -c '
+import http.server
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.send_header("Content-Length", "8"); self.end_headers(); self.wfile.write(b"private\n")
+    def log_message(self, *_): pass
+http.server.HTTPServer(("10.1.2.3", 80), H).serve_forever()' &
+for _ in $(seq 100); do
+    grep -q ready internet.out && break
+    sleep 0.1
+done
+
+# ---- orchestrator and gateway, as the user they would become ---------------------------------------------------------
+digest() { printf %s "$1" | sha256sum | cut -d' ' -f1; }
+host_key=$(openssl rand -hex 32)
+secret=$(openssl rand -hex 32)
+cat >orchestrator.json <<END
+{"listen": "127.0.0.1:7400", "registry": "$work/registry/registry.db",
+ "host_key_sha256": "$(digest "$host_key")", "gateway_secret_sha256": "$(digest "$secret")"}
+END
+gateway_config() { # PARENT
+    cat <<END
+{"orchestrator": "127.0.0.1:7400", "secret": "$secret", "resolvers": ["203.0.113.53"], "parent_proxy": $1,
+ "listen": "0.0.0.0", "pool": {"tap": "10.243.0.0/23", "bridge": "10.242.0.0/19"}}
+END
+}
+gateway_config null >gateway.json
+unprivileged=(setpriv --reuid 900 --regid 900 --clear-groups --inh-caps=-all --bounding-set=-all)
+orchestrator_start() {
+    "${unprivileged[@]}" "$bin/berth-orchestrator" orchestrator.json 2>>orchestrator.log &
+    orchestrator=$!
+}
+gateway_start() { # CONFIG
+    "${unprivileged[@]}" "$bin/berth-gateway" "$1" 2>>gateway.log &
+    gateway=$!
+}
+gateway_start gateway.json # before the orchestrator: it waits
+orchestrator_start
+api() { # METHOD PATH [BODY]
+    curl -s --max-time 5 -X "$1" -H "Authorization: Bearer $host_key" "http://127.0.0.1:7400/v1/$2" ${3:+-d "$3"}
+}
+json() { python3 -c "import json, sys; d = json.load(sys.stdin); print($1)" 2>&1; }
+wait_gateway() {
+    for _ in $(seq 100); do
+        [ "$(api GET health | json 'd["gateway_seen"] is not None')" = True ] && return
+        sleep 0.1
+    done
+    return 1
+}
+check "a gateway started before the orchestrator finds it" wait_gateway || {
+    sed 's/^/# /' gateway.log orchestrator.log
+    exit 1
+}
+
+policy() { # JSON routes
+    echo "{\"version\": 1, \"routes\": [$1]}"
+}
+register() { # NAME SLOT GENERATION TOKEN ROUTES
+    api PUT "agents/$2/$3" "{\"name\": \"$1\", \"address\": \"10.243.0.$((2 * $2 + 1))\",
+        \"gateway_address\": \"10.243.0.$((2 * $2))\", \"token_sha256\": \"$(digest "$4")\", \"policy\": $(policy "$5")}"
+}
+routes='{"host": "allowed.example"}, {"host": "*.allowed.example", "granted_by": "bottle dev"},
+  {"host": "loopback.example"}, {"host": "metadata.example"}, {"host": "slot.example"}, {"host": "mixed.example"},
+  {"host": "rebind.example"}, {"host": "private.example"}, {"host": "nowhere.example"}, {"host": "silent.example"}'
+equal "registration" '{"policy_version":1}' "$(register first 3 11 token-one "$routes")"
+register second 4 12 token-two '{"host": "other.example"}, {"host": "private.example", "private": true}' >/dev/null
+
+proxy=http://agent:token-one@10.243.0.6:8119
+fetch() { in_agent one curl -s --max-time 10 --cacert ca.pem "$@"; }
+reached() { grep -c "\"event\": \"request\".*$1" internet.log; }
+status() { fetch -o /dev/null -w '%{http_code} %{http_connect}' "$@"; }
+
+# ---- what is allowed --------------------------------------------------------------------------------------------------
+equal "HTTPS by CONNECT" 'hello from the internet' "$(fetch -x $proxy https://allowed.example/hello)"
+equal "HTTP in absolute-form" 'hello from the internet' "$(fetch -x $proxy http://www.allowed.example/hello)"
+equal "HTTP by CONNECT" 'hello from the internet' "$(fetch -p -x $proxy http://allowed.example/hello)"
+check "git clone over HTTPS, the token asked for by 407" \
+    in_agent one git -c http.proxy=$proxy -c http.sslCAInfo=$work/ca.pem clone -q https://git.allowed.example/repo.git clone
+equal "the clone has the commit" first "$(git -C clone log -1 --format=%s 2>&1)"
+equal "a chunked upload" '{"bytes": 300000, "sha256": "'"$(head -c 300000 /dev/zero | sha256sum | cut -d' ' -f1)"'"}' \
+    "$(head -c 300000 /dev/zero | fetch -x $proxy -X POST -T - http://allowed.example/upload)"
+equal "an upload with Expect" '{"bytes": 2000000, "sha256": "'"$(head -c 2000000 /dev/zero | sha256sum | cut -d' ' -f1)"'"}' \
+    "$(head -c 2000000 /dev/zero >zeros; fetch -x $proxy -H 'Expect: 100-continue' --data-binary @zeros http://allowed.example/upload)"
+equal "30 MB through a tunnel" 30000000 "$(fetch -x $proxy https://allowed.example/bytes/30000000 | wc -c)"
+equal "30 MB of plain HTTP" 30000000 "$(fetch -x $proxy http://allowed.example/bytes/30000000 | wc -c)"
+first_drip() { fetch -N -x $proxy http://allowed.example/drip/20 | { read -r line; echo "$line"; }; }
+started=$(date +%s%N)
+equal "a stream" 'drip 0' "$(first_drip)"
+check "its first chunk came at once" test $((($(date +%s%N) - started) / 1000000)) -lt 1500
+fetch -x $proxy -H 'Authorization: Basic c2VjcmV0' -H 'Connection: X-Hop' -H 'X-Hop: 1' -H 'session_id: 7' \
+    http://allowed.example/echo >echo.json
+equal "hop-by-hop fields, proxy credentials and Authorization stay here; others pass" \
+    "['Accept', 'Connection', 'Host', 'User-Agent', 'session_id']" \
+    "$(json 'sorted(d["headers"])' <echo.json)"
+
+# ---- identity -----------------------------------------------------------------------------------------------------------
+equal "no token: 407" '000 407' "$(status -x http://10.243.0.6:8119 https://allowed.example/hello)"
+equal "a wrong token: 407" '000 407' "$(status -x http://agent:token-two@10.243.0.6:8119 https://allowed.example/hello)"
+equal "another agent's token from the right address of that agent" '000 403' \
+    "$(in_agent two curl -s -o /dev/null -w '%{http_code} %{http_connect}' -x http://agent:token-two@10.243.0.8:8119 https://allowed.example/)"
+check "407 names the scheme and keeps the connection" bash -c "nsenter --net=/proc/$one/ns/net curl -sv --proxy-anyauth \
+    --cacert ca.pem -x $proxy https://allowed.example/hello 2>&1 | tee 407.log | grep -q 'Proxy-Authenticate: Basic' &&
+    grep -q 'hello from the internet' 407.log && [ \$(grep -c 'Connected to 10.243.0.6' 407.log) = 1 ]"
+
+# ---- refusals -----------------------------------------------------------------------------------------------------------
+before=$(wc -l <internet.log)
+equal "a host not listed" '000 403' "$(status -x $proxy https://blocked.example/hello)"
+equal "the apex of a wildcard of another" '000 403' "$(status -x $proxy https://example/)"
+equal "a port not listed" '000 403' "$(status -x $proxy https://allowed.example:8443/)"
+for literal in 203.0.113.10 3405803786 0313.0.0161.012 0xcb00710a '[::1]' '[::ffff:203.0.113.10]' 203.0.113.10. 127.1; do
+    printf 'CONNECT %s:443 HTTP/1.1\r\nHost: %s:443\r\nProxy-Authorization: Basic %s\r\n\r\n' "$literal" "$literal" \
+        "$(printf agent:token-one | base64)" >raw
+    equal "an address: $literal" 'HTTP/1.1 403 Refused by berth (ip-literal)' \
+        "$(in_agent one "$client" raw 10.243.0.6 8119 raw)"
+done
+fetch -x $proxy http://blocked.example/ >refusal.json
+equal "the refusal explains itself" "['error', 'hint', 'host', 'reason', 'rule'] blocked.example default-deny" \
+    "$(json '"%s %s %s" % (sorted(d), d["host"], d["rule"])' <refusal.json)"
+equal "nothing of these was asked or reached upstream" "$before" "$(wc -l <internet.log)"
+for name in private loopback metadata slot mixed; do
+    equal "an answer that is not public: $name" '000 403' "$(status -x $proxy https://$name.example/)"
+done
+equal "a name that does not exist" '000 502' "$(status -x $proxy https://nowhere.example/)"
+equal "private: true reaches a private address" private \
+    "$(in_agent two curl -s -x http://agent:token-two@10.243.0.8:8119 http://private.example/)"
+questions=$(grep -c '"dns", "name": "rebind' internet.log)
+equal "rebinding: the checked answer is the one dialled" 'hello from the internet' \
+    "$(fetch -x $proxy http://rebind.example/hello)"
+equal "after one question" $((questions + 1)) "$(grep -c '"dns", "name": "rebind' internet.log)"
+equal "and the next answer is refused" '403 000' "$(status -x $proxy http://rebind.example/hello)"
+
+# ---- fronting -------------------------------------------------------------------------------------------------------------
+tls() { in_agent one "$client" tls "$@"; }
+equal "SNI = CONNECT" 'ok 200' "$(tls 10.243.0.6 8119 token-one allowed.example:443 allowed.example)"
+equal "a ClientHello in pieces of one byte" 'ok 200' "$(tls 10.243.0.6 8119 token-one allowed.example:443 allowed.example split)"
+before=$(grep -c '"event": "tls"' internet.log)
+equal "SNI of another host" 'alert tlsv1_alert_access_denied' "$(tls 10.243.0.6 8119 token-one allowed.example:443 blocked.example)"
+equal "SNI of another allowed host" 'alert tlsv1_alert_access_denied' "$(tls 10.243.0.6 8119 token-one allowed.example:443 www.allowed.example)"
+equal "no SNI" 'alert tlsv1_alert_access_denied' "$(tls 10.243.0.6 8119 token-one allowed.example:443 -)"
+equal "no handshake of these reached the origin" "$before" "$(grep -c '"event": "tls"' internet.log)"
+authorization=$(printf agent:token-one | base64)
+printf 'GET http://allowed.example/hello HTTP/1.1\r\nHost: blocked.example\r\nProxy-Authorization: Basic %s\r\n\r\n' "$authorization" >raw
+equal "Host differs from the target" 'HTTP/1.1 400 Bad request (host-mismatch)' "$(in_agent one "$client" raw 10.243.0.6 8119 raw)"
+printf 'CONNECT allowed.example:80 HTTP/1.1\r\nHost: allowed.example\r\nProxy-Authorization: Basic %s\r\n\r\nGET / HTTP/1.1\r\nHost: blocked.example\r\n\r\n' "$authorization" >raw
+equal "Host inside a tunnel differs" 'HTTP/1.1 200 Connection established; HTTP/1.1 400 Bad request (host-mismatch)' \
+    "$(in_agent one "$client" raw 10.243.0.6 8119 raw)"
+printf 'POST http://allowed.example/upload HTTP/1.1\r\nHost: allowed.example\r\nProxy-Authorization: Basic %s\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n' "$authorization" >raw
+equal "two lengths" 'HTTP/1.1 400 Bad request (bad-request)' "$(in_agent one "$client" raw 10.243.0.6 8119 raw)"
+before=$(reached /second)
+printf 'GET http://allowed.example/hello HTTP/1.1\r\nHost: allowed.example\r\nProxy-Authorization: Basic %s\r\n\r\nGET http://allowed.example/second HTTP/1.1\r\nHost: allowed.example\r\n\r\n' "$authorization" >raw
+equal "a second request behind the first is not passed on" 'HTTP/1.1 200 OK' "$(in_agent one "$client" raw 10.243.0.6 8119 raw)"
+equal "not even as bytes" "$before" "$(reached /second)"
+printf 'CONNECT allowed.example:443 HTTP/1.1\r\nHost: allowed.example\r\nProxy-Authorization: Basic %s\r\n\r\nSSH-2.0-x\r\n' "$authorization" >raw
+equal "neither TLS nor HTTP in a tunnel" 'HTTP/1.1 200 Connection established; HTTP/1.1 400 Bad request (bad-request)' \
+    "$(in_agent one "$client" raw 10.243.0.6 8119 raw)"
+
+# ---- DNS and the transparent ports ---------------------------------------------------------------------------------------
+ask() { in_agent one "$client" dns 10.243.0.6 "$@"; }
+before=$(grep -c '"event": "dns"' internet.log)
+equal "DNS: an allowed name is the gateway" 'NOERROR 10.243.0.6' "$(ask www.allowed.example)"
+equal "DNS: by TCP" 'NOERROR 10.243.0.6' "$(ask ALLOWED.example 1 tcp)"
+equal "DNS: AAAA of an allowed name is empty" 'NOERROR' "$(ask allowed.example 28)"
+equal "DNS: others are refused" 'REFUSED' "$(ask "$(openssl rand -hex 16).blocked.example")"
+equal "DNS: the other agent sees its own gateway address" 'NOERROR 10.243.0.8' \
+    "$(in_agent two "$client" dns 10.243.0.8 other.example)"
+equal "DNS: nothing of it went upstream" "$before" "$(grep -c '"event": "dns"' internet.log)"
+equal "transparent HTTPS" 'hello from the internet' "$(fetch https://allowed.example/hello)"
+equal "transparent HTTP" 'hello from the internet' "$(fetch http://allowed.example/hello)"
+equal "transparent HTTPS, SNI not allowed" 'alert tlsv1_alert_access_denied' "$(tls 10.243.0.6 443 - - blocked.example)"
+equal "transparent HTTP, Host not allowed" '403 000' "$(status -H 'Host: blocked.example' http://allowed.example/)"
+
+# ---- counters and records --------------------------------------------------------------------------------------------------
+sleep 0.4
+api GET counters/3 >before.json
+ask "$(openssl rand -hex 16).example" >/dev/null
+sleep 0.4
+api GET counters/3 >after.json
+equal "a refused DNS question is counted at once, and none upstream" '1 0 1' \
+    "$(python3 -c 'import json; b, a = (json.load(open(n + ".json")) for n in ("before", "after"))
+print(*(a[k] - b[k] for k in ("dns_questions", "upstream_questions", "refused")))')"
+check "bytes are counted" test "$(json 'd["bytes"] > 60000000' <after.json)" = True
+api GET 'decisions?slot=3&generation=11&limit=1000' >decisions.json
+equal "records tell kind, host, rule, address, who granted" 'connect git.allowed.example 443 True route:1 203.0.113.10 bottle dev' \
+    "$(json 'next("%s %s %s %s %s %s %s" % tuple(r[k] for k in ("kind", "host", "port", "allowed", "rule", "address", "granted_by")) for r in d["decisions"] if r["host"] == "git.allowed.example")' <decisions.json)"
+equal "every rule that refused is there" \
+    "['bad-request', 'default-deny', 'host-mismatch', 'identity', 'ip-literal', 'port-not-allowed', 'private-answer', 'resolve-failed', 'sni-mismatch', 'sni-missing']" \
+    "$(json 'sorted({r["rule"] for r in d["decisions"] if not r["allowed"]})' <decisions.json)"
+equal "no record, answer or log holds a token or a secret" '' \
+    "$(grep -l -e token-one -e "$secret" -e "$host_key" decisions.json refusal.json gateway.log orchestrator.log internet.log)"
+
+# ---- changes -----------------------------------------------------------------------------------------------------------------
+tunnel_lives() { in_agent one curl -s --max-time "$1" --cacert ca.pem -x $proxy https://allowed.example/drip/"$2" 2>&1; }
+tunnel_lives 20 100 >tunnel.out &
+tunnel=$!
+sleep 1
+equal "a new policy is a new version" '{"policy_version":2}' "$(register first 3 11 token-one '{"host": "www.allowed.example"}')"
+wait $tunnel
+check "cuts the tunnels that it no longer allows, with an error" test $? != 0
+check "in the middle" test "$(wc -l <tunnel.out)" -gt 5 -a "$(wc -l <tunnel.out)" -lt 99
+equal "and is in force" '000 403' "$(status -x $proxy https://allowed.example/hello)"
+register first 3 11 token-one "$routes" >/dev/null
+sleep 5.2
+tunnel_lives 20 100 >tunnel.out &
+tunnel=$!
+sleep 1
+equal "unregistered" '{}' "$(api DELETE agents/3/11)"
+wait $tunnel
+check "its tunnels are cut" test $? != 0
+equal "and its requests refused" '000 403' "$(status -x $proxy https://allowed.example/hello)"
+equal "DNS too" 'REFUSED' "$(ask allowed.example)"
+
+# ---- the orchestrator dies -----------------------------------------------------------------------------------------------------
+register first 3 13 token-one "$routes" >/dev/null
+sleep 0.6
+equal "a new lease of the same slot" 'hello from the internet' "$(fetch -x $proxy https://allowed.example/hello)"
+kill -KILL $orchestrator
+wait $orchestrator 2>/dev/null
+sleep 5.5
+equal "without an orchestrator a known agent goes on" 'hello from the internet' "$(fetch -x $proxy https://allowed.example/hello)"
+equal "with its own token only" '000 503' "$(status -x http://agent:wrong@10.243.0.6:8119 https://allowed.example/)"
+equal "an unknown one does not" '503 000' "$(status --interface 10.243.0.7 --connect-timeout 3 -x http://agent:x@10.243.0.6:8119 http://allowed.example/)"
+orchestrator_start
+sleep 1
+check "a restarted orchestrator gets the gateway back" wait_gateway
+equal "and still knows its agents" "['first', 'second']" "$(api GET agents | json '[a["name"] for a in d["agents"]]')"
+equal "and their records" True "$(api GET 'decisions?limit=1000' | json 'len(d["decisions"]) > 50')"
+equal "traffic goes on" 'hello from the internet' "$(fetch -x $proxy https://allowed.example/hello)"
+
+# ---- limits --------------------------------------------------------------------------------------------------------------------
+many() {
+    in_agent one python3 -c '
+import socket
+held = [socket.create_connection(("10.243.0.6", 8119), 5) for _ in range(300)]
+turned = 0
+for s in held:
+    s.settimeout(0.5 if turned == 0 else 0.05)
+    try:
+        turned += s.recv(100).startswith(b"HTTP/1.1 503")
+    except socket.timeout:
+        pass
+print(turned)'
+}
+equal "300 connections of one agent: 44 are turned away" 44 "$(many)"
+equal "and the others are served" 'hello from the internet' \
+    "$(sleep 0.3; fetch -x $proxy https://allowed.example/hello)"
+printf 'GET http://allowed.example/ HTTP/1.1\r\nHost: allowed.example\r\nX: %070000d\r\n\r\n' 1 >raw
+equal "a head of 70 kB" 'HTTP/1.1 431 Head too large (bad-request)' "$(in_agent one "$client" raw 10.243.0.6 8119 raw)"
+
+# ---- a parent proxy: a second gateway plays it ------------------------------------------------------------------------------------
+kill -TERM $gateway
+wait $gateway
+equal "the gateway ends clean (no leak, no sanitiser report)" 0 $?
+check "and said nothing but that it was ready" test "$(grep -vc ready gateway.log)" = 0
+cat >parent.py <<'END'
+import socket, sys, threading
+log = open("parent.log", "a", buffering=1)
+def pipe(a, b):
+    try:
+        while data := a.recv(65536):
+            b.sendall(data)
+        b.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+def serve(c):
+    head = b""
+    while b"\r\n\r\n" not in head:
+        head += c.recv(65536)
+    log.write(head.decode("latin-1").replace("\r\n", "|") + "\n")
+    head, _, rest = head.partition(b"\r\n\r\n")
+    u = socket.create_connection(("203.0.113.10", 443 if head.startswith(b"CONNECT") else 80))
+    if head.startswith(b"CONNECT"):
+        c.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    else:
+        u.sendall(head.replace(b"http://allowed.example", b"") + b"\r\n\r\n")
+    u.sendall(rest)
+    threading.Thread(target=pipe, args=(c, u), daemon=True).start()
+    pipe(u, c)
+s = socket.create_server(("203.0.113.10", 3128))
+while True:
+    threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+END
+in_agent internet python3 parent.py &
+sleep 0.5
+gateway_config '"http://user:pass@203.0.113.10:3128"' >parent.json
+before=$(grep -c '"event": "dns"' internet.log)
+gateway_start parent.json
+sleep 1
+equal "parent proxy: HTTPS" 'hello from the internet' "$(fetch -x $proxy https://allowed.example/hello)"
+equal "parent proxy: HTTP" 'hello from the internet' "$(fetch -x $proxy http://allowed.example/hello)"
+equal "it was asked by name, with its credentials" 'CONNECT allowed.example:443 HTTP/1.1|Host: allowed.example:443|Proxy-Authorization: Basic dXNlcjpwYXNz||' \
+    "$(head -1 parent.log)"
+equal "and no resolver was" "$before" "$(grep -c '"event": "dns"' internet.log)"
+equal "the policy holds as ever" '000 403' "$(status -x $proxy https://blocked.example/)"
+kill -TERM $gateway
+wait $gateway
+equal "the gateway ends clean again" 0 $?
+kill -TERM $orchestrator
+wait $orchestrator
+equal "the orchestrator ends clean" 0 $?
+
+# ---- the product's programs give up what they do not need -----------------------------------------------------------------------
+"$root/build/berth-orchestrator" orchestrator.json 2>>product.log &
+orchestrator=$!
+"$root/build/berth-gateway" gateway.json 2>>product.log &
+gateway=$!
+sleep 1
+for pid in $orchestrator $gateway; do
+    equal "unprivileged: $(cat /proc/$pid/comm)" '900 0000000000000000 1' \
+        "$(awk '/^Uid/ {u = $2} /^CapEff/ {c = $2} /^NoNewPrivs/ {n = $2} END {print u, c, n}' /proc/$pid/status)"
+done
+equal "and they work" 'hello from the internet' "$(fetch -x $proxy https://allowed.example/hello)"
+kill -TERM $gateway $orchestrator
+wait $gateway $orchestrator
+[ "$TAP_FAILED" = 0 ] || sed "s/^/# /" gateway.log orchestrator.log product.log | tail -40
+finish
