@@ -83,6 +83,10 @@ static int helper_failure(int code, const char *doing, struct bt_error *error)
     else if (code == ENOSPC)
         hint =
             "all slots of this machine are taken: stop an agent, or ask an administrator for a larger pool";
+    else if (code == EIO)
+        hint = "the kernel refused the helper, whose log says what; often /dev/net/tun is missing or closed "
+               "to others: "
+               "berth doctor";
     else if (code == EEXIST)
         hint = "another infra pair of this environment is alive: berth status, berth down";
     return bt_fail(error, BT_EXIT_INFRASTRUCTURE, code, hint, "%s: %s", doing, strerror(code));

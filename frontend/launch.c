@@ -171,6 +171,17 @@ static int run_keeper(struct launch *launch, json_t **ret_facts, struct bt_error
                       : bt_keeper_follow(&handle, launch->request->progress, launch->steps, ret_facts, error);
 }
 
+/* The keeper undoes a launch that failed in its hands; this does the rest, and what a keeper could not do. */
+static void undo(struct launch *launch)
+{
+    struct bt_error error = {0};
+    int result = bt_state_delete(launch->state, launch->row.id, &error);
+    if (result == 0 && launch->row.folder[0] != '\0')
+        result = bt_tree_remove(launch->row.folder, &error);
+    if (result < 0 && launch->request->progress != NULL && launch->request->progress->report != NULL)
+        launch->request->progress->report(launch->request->progress->context, error.message, 0, 0);
+}
+
 /* Everything up to a working agent. What it made is undone by the keeper, or by the caller when there is none
  * yet. */
 static int bring_to_ready(struct launch *launch, json_t **ret_facts, struct bt_error *error)
@@ -191,11 +202,8 @@ static int bring_to_ready(struct launch *launch, json_t **ret_facts, struct bt_e
         result = make_folder(launch, error);
     if (result == 0)
         result = run_keeper(launch, ret_facts, error);
-    if (result < 0) {
-        (void)bt_state_delete(launch->state, launch->row.id, NULL); /* the keeper may have done it already */
-        if (launch->row.folder[0] != '\0')
-            (void)bt_tree_remove(launch->row.folder, NULL);
-    }
+    if (result < 0)
+        undo(launch);
     return result;
 }
 
