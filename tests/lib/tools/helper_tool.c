@@ -36,12 +36,14 @@
 #define GROUPS_MAX 16
 #define WORDS_MAX 8
 #define KEEP_DEADLINE_MS 30000U
+#define KEEP_PAUSE_MS 10
 
 struct tool {
     const char *socket_path;
     struct bt_helper helper;
     struct bt_helper_lease lease;
     bool has_lease, keeps;
+    uint64_t gone_ms; /* not 0: the engine is gone, and the slot is to be kept */
     int tap_fd, guest_fd;
     bool is_guest_attached;
 };
@@ -276,21 +278,18 @@ static bool read_commands(struct tool *tool)
 
 static void handle_engine_gone(struct tool *tool)
 {
-    uint64_t started_ms = now_ms();
     bt_helper_close(&tool->helper);
     printf("gone\n");
     fflush(stdout);
-    if (!tool->keeps || !tool->has_lease)
+    tool->gone_ms = tool->keeps && tool->has_lease ? now_ms() : 0;
+}
+
+/* One attempt: the relay goes on between attempts, as a VM does. */
+static void try_to_keep(struct tool *tool)
+{
+    int error = bt_helper_connect(tool->socket_path, &tool->helper);
+    if (error < 0 && now_ms() - tool->gone_ms < KEEP_DEADLINE_MS)
         return;
-    tool->has_lease = false;
-    int error = -ETIMEDOUT;
-    while (now_ms() - started_ms < KEEP_DEADLINE_MS) {
-        error = bt_helper_connect(tool->socket_path, &tool->helper);
-        if (error == 0)
-            break;
-        struct timespec pause = {.tv_nsec = 10 * 1000000};
-        nanosleep(&pause, NULL);
-    }
     uint64_t connected_ms = now_ms();
     if (error == 0)
         error = adopt(tool, tool->lease.slot, tool->lease.generation);
@@ -298,9 +297,11 @@ static void handle_engine_gone(struct tool *tool)
         outcome("keep", error);
     else
         printf("kept slot=%u generation=%u after_ms=%lu adoption_ms=%lu\n", tool->lease.slot,
-               tool->lease.generation, (unsigned long)(now_ms() - started_ms),
+               tool->lease.generation, (unsigned long)(now_ms() - tool->gone_ms),
                (unsigned long)(now_ms() - connected_ms));
     fflush(stdout);
+    tool->has_lease = error == 0;
+    tool->gone_ms = 0;
 }
 
 static void relay(int from_fd, int to_fd)
@@ -321,8 +322,10 @@ static void run(struct tool *tool)
             {.fd = relays ? tool->tap_fd : -1, .events = POLLIN},
             {.fd = relays ? tool->guest_fd : -1, .events = POLLIN},
         };
-        if (poll(items, BT_ARRAY_LENGTH(items), -1) < 0)
+        if (poll(items, BT_ARRAY_LENGTH(items), tool->gone_ms != 0 ? KEEP_PAUSE_MS : -1) < 0)
             die("poll");
+        if (tool->gone_ms != 0)
+            try_to_keep(tool);
         if ((items[2].revents & POLLIN) != 0)
             relay(tool->tap_fd, tool->guest_fd);
         if ((items[3].revents & POLLIN) != 0)
