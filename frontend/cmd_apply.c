@@ -171,7 +171,7 @@ static int bt_apply_run(struct bt_context *context, struct bt_error *error)
 static const struct bt_option bt_apply_options[] = {
     {.name = "latest", .letter = 'l', .help = "the newest agent"},
     {.name = "to", .value_name = "DIR", .help = "another folder than the one it was copied from"},
-    {.name = "clone", .value_name = "NAME", .help = "that of one cloned repository"},
+    {.name = "clone", .value_name = "CLONE", .help = "that of one cloned repository"},
     {.name = "yes", .letter = 'y', .help = "also files that your own tools may run, without a question"},
     {.name = "dry-run", .help = "say what would happen"},
     {.name = "skip-refused", .help = "apply the rest when some paths are refused"},

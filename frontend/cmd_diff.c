@@ -106,7 +106,7 @@ static int bt_diff_run(struct bt_context *context, struct bt_error *error)
 static const struct bt_option bt_diff_options[] = {
     {.name = "latest", .letter = 'l', .help = "the newest agent"},
     {.name = "stat", .help = "names of files and counts of lines only"},
-    {.name = "clone", .value_name = "NAME", .help = "only that of one cloned repository"},
+    {.name = "clone", .value_name = "CLONE", .help = "only that of one cloned repository"},
 };
 
 const struct bt_command bt_command_diff = {

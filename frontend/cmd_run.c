@@ -54,7 +54,7 @@ static int bt_run_command_run(struct bt_context *context, struct bt_error *error
 
 static const struct bt_option bt_run_options[] = {
     BT_START_OPTIONS,
-    {.name = "agent", .letter = 'a', .value_name = "NAME", .help = "the agent manifest (shell)"},
+    {.name = "agent", .letter = 'a', .value_name = "MANIFEST", .help = "the agent manifest (shell)"},
 };
 
 const struct bt_command bt_command_run = {

@@ -180,7 +180,7 @@ static const struct bt_option bt_why_options[] = {
     {.name = "agent", .letter = 'a', .value_name = "N", .help = "by the policy of this agent"},
     {.name = "manifest",
      .letter = 'm',
-     .value_name = "NAME",
+     .value_name = "MANIFEST",
      .help = "by what this agent manifest would be granted"},
     {.name = "bottles", .value_name = "A,B", .help = "by these bottles instead of the manifest's own"},
     {.name = "workspace",

@@ -40,11 +40,18 @@ struct bt_command {
     int (*run)(struct bt_context *context, struct bt_error *error);
 };
 
-/* Options of every command, appended by main to each table: --json, --quiet, --environment, --help. */
 extern const struct bt_command bt_command_spawn, bt_command_run, bt_command_list, bt_command_status,
     bt_command_exec, bt_command_attach, bt_command_stop, bt_command_rm, bt_command_diff, bt_command_apply,
     bt_command_cp, bt_command_probe, bt_command_why, bt_command_doctor, bt_command_up, bt_command_down,
     bt_command_image, bt_command_audit, bt_command_version, bt_command_cleanup;
+
+#define BT_COMMANDS_MAX 32U
+extern const struct bt_command *const bt_commands[];
+extern const size_t bt_command_count;
+
+/* A command's own options and those of every command: --json, --quiet, --environment, --help. Returns how
+ * many. */
+size_t bt_command_options(const struct bt_command *command, struct bt_option ret_options[BT_OPTIONS_MAX]);
 
 /* The agent that operand number index or --latest names. BT_EXIT_USAGE when neither or both are given. */
 int bt_command_target(struct bt_context *context, struct bt_state *state, size_t index,

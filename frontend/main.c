@@ -11,24 +11,8 @@
 #include <unistd.h>
 
 #include "frontend/command.h"
+#include "frontend/complete.h"
 #include "frontend/launch.h"
-
-static const struct bt_command *const bt_commands[] = {
-    &bt_command_spawn,  &bt_command_run,   &bt_command_list,  &bt_command_status,  &bt_command_exec,
-    &bt_command_attach, &bt_command_stop,  &bt_command_rm,    &bt_command_diff,    &bt_command_apply,
-    &bt_command_cp,     &bt_command_probe, &bt_command_why,   &bt_command_doctor,  &bt_command_up,
-    &bt_command_down,   &bt_command_image, &bt_command_audit, &bt_command_cleanup, &bt_command_version,
-};
-
-static const struct bt_option bt_common_options[] = {
-    {.name = "json", .help = "print one JSON document"},
-    {.name = "quiet", .letter = 'q', .help = "no progress and no notes"},
-    {.name = "environment",
-     .letter = 'E',
-     .value_name = "NAME",
-     .help = "a separate set of agents and infra pair"},
-    {.name = "help", .letter = 'h', .help = "this help"},
-};
 
 /* A program started with a closed standard descriptor would otherwise get a database or a socket there. */
 static void bt_main_fill_descriptors(void)
@@ -47,7 +31,7 @@ static void bt_main_usage(FILE *stream)
     fputs("berth runs AI coding agents, each in a virtual machine of its own.\n\n"
           "usage: berth <command> [options]\n\n",
           stream);
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(bt_commands); i++)
+    for (size_t i = 0; i < bt_command_count; i++)
         fprintf(stream, "  %-9s %s\n", bt_commands[i]->name, bt_commands[i]->summary);
     fputs("\nberth <command> --help says more; berth spawn shell is a first thing to try.\n", stream);
 }
@@ -65,15 +49,15 @@ static void bt_main_help(FILE *stream, const struct bt_command *command, const s
 
 static const struct bt_command *bt_main_find(const char *name, struct bt_error *error)
 {
-    const char *names[BT_ARRAY_LENGTH(bt_commands)], *nearest;
+    const char *names[BT_COMMANDS_MAX], *nearest;
     char hint[64] = "berth --help lists the commands";
 
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(bt_commands); i++) {
+    for (size_t i = 0; i < bt_command_count; i++) {
         names[i] = bt_commands[i]->name;
         if (strcmp(names[i], name) == 0)
             return bt_commands[i];
     }
-    nearest = bt_nearest(name, names, BT_ARRAY_LENGTH(names));
+    nearest = bt_nearest(name, names, bt_command_count);
     if (nearest)
         snprintf(hint, sizeof(hint), "did you mean 'berth %s'?", nearest);
     bt_fail(error, BT_EXIT_USAGE, EINVAL, hint, "unknown command '%.64s'", name);
@@ -133,14 +117,11 @@ static bool bt_main_wants_json(const char *const *arguments, size_t count)
 static int bt_main_run(const struct bt_command *command, const char *const *words, size_t count)
 {
     struct bt_option options[BT_OPTIONS_MAX];
-    size_t option_count = command->option_count + BT_ARRAY_LENGTH(bt_common_options);
+    size_t option_count = bt_command_options(command, options);
     struct bt_context context = {0};
     struct bt_error error = {.status = BT_EXIT_ERROR};
     int r, status;
 
-    if (command->option_count > 0)
-        memcpy(options, command->options, command->option_count * sizeof(*options));
-    memcpy(options + command->option_count, bt_common_options, sizeof(bt_common_options));
     bt_output_init(&context.output, bt_main_wants_json(words, count), false);
     r = bt_options_parse(options, option_count, words, count, &context.arguments, &error);
     if (r == 0 && bt_option_is_set(&context.arguments, "help")) {
@@ -198,6 +179,8 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     if (argc == 2 && strcmp(argv[1], BT_KEEPER_ARGUMENT) == 0)
         return bt_keeper_main();
+    if (argc >= 2 && strcmp(argv[1], BT_COMPLETE_ARGUMENT) == 0)
+        return bt_complete_main((const char *const *)argv + 2, (size_t)argc - 2);
     status = bt_main_dispatch(argc, (const char *const *)argv);
     /* A full disk or a closed pipe behind stdout must not look like success; EPIPE is the reader's choice. */
     errno = 0;

@@ -18,7 +18,10 @@ struct bt_start {
 
 /* Options of both commands, in the order of their tables. */
 #define BT_START_OPTIONS                                                                                     \
-    {.name = "backend", .letter = 'b', .value_name = "NAME", .help = "how to run it (also BERTH_BACKEND)"},  \
+    {.name = "backend",                                                                                      \
+     .letter = 'b',                                                                                          \
+     .value_name = "BACKEND",                                                                                \
+     .help = "how to run it (also BERTH_BACKEND)"},                                                          \
         {.name = "bottles", .value_name = "A,B", .help = "sandbox policies, instead of the manifest's own"}, \
         {.name = "name", .letter = 'n', .value_name = "NAME", .help = "its name; made up when not given"},   \
         {.name = "background", .letter = 'd', .help = "return once it works"},                               \
