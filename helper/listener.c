@@ -20,33 +20,28 @@
 #define BACKLOG 128
 #define LOCK_NAME "helper.lock"
 
-static int open_directory(const char *path, gid_t group, int *ret_fd)
+/* Enters the directory, made if it is missing, and checks it there: what was checked is what is worked in. */
+static int enter_directory(const char *path, gid_t group)
 {
     struct stat status;
     bool is_ours = mkdir(path, 0700) == 0;
-    if (!is_ours && errno != EEXIST)
+    if ((!is_ours && errno != EEXIST) || chdir(path) < 0)
         return -errno;
-    bt_auto_fd fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    if (is_ours && (fchown(fd, 0, group) < 0 || fchmod(fd, 0750) < 0))
-        return -errno;
-    if (fstat(fd, &status) < 0)
+    bt_auto_fd fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &status) < 0)
         return -errno;
     if (status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
         return -EPERM;
-    bool may_enter =
-        (status.st_mode & S_IXOTH) != 0 || (status.st_gid == group && (status.st_mode & S_IXGRP) != 0);
-    if (!may_enter)
-        return -EACCES;
-    *ret_fd = bt_fd_take(&fd);
-    return 0;
+    if (is_ours)
+        return fchown(fd, 0, group) < 0 || fchmod(fd, 0750) < 0 ? -errno : 0;
+    bool may_group_enter = status.st_gid == group && (status.st_mode & S_IXGRP) != 0;
+    return may_group_enter || (status.st_mode & S_IXOTH) != 0 ? 0 : -EACCES;
 }
 
 /* The kernel drops the lock with the process, however that ends. */
-static int take_lock(int directory_fd, int *ret_lock_fd)
+static int take_lock(int *ret_lock_fd)
 {
-    bt_auto_fd fd = openat(directory_fd, LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    bt_auto_fd fd = open(LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
     if (flock(fd, LOCK_EX | LOCK_NB) < 0)
@@ -55,7 +50,7 @@ static int take_lock(int directory_fd, int *ret_lock_fd)
     return 0;
 }
 
-/* The directory is the working directory here, so a name is enough and no path is looked up twice. */
+/* In the working directory: a name is enough, and no path is looked up twice. */
 static int bind_socket(const char *name, gid_t group, int *ret_listen_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -79,20 +74,22 @@ static int bind_socket(const char *name, gid_t group, int *ret_listen_fd)
     return 0;
 }
 
-static int open_in_directory(int directory_fd, const char *name, gid_t group, int *ret_listen_fd,
+static int open_in_directory(const char *directory, const char *name, gid_t group, int *ret_listen_fd,
                              int *ret_lock_fd)
 {
-    bt_auto_fd lock_fd = -1;
-    if (fchdir(directory_fd) < 0)
-        return -errno;
-    int error = take_lock(directory_fd, &lock_fd);
+    bt_auto_fd lock_fd = -1, listen_fd = -1;
+    int error = enter_directory(directory, group);
     if (error == 0)
-        error = bind_socket(name, group, ret_listen_fd);
+        error = take_lock(&lock_fd);
     if (error == 0)
-        *ret_lock_fd = bt_fd_take(&lock_fd);
+        error = bind_socket(name, group, &listen_fd);
     if (chdir("/") < 0 && error == 0)
         error = -errno;
-    return error;
+    if (error < 0)
+        return error;
+    *ret_lock_fd = bt_fd_take(&lock_fd);
+    *ret_listen_fd = bt_fd_take(&listen_fd);
+    return 0;
 }
 
 static const char *advise(int error)
@@ -114,19 +111,14 @@ static const char *advise(int error)
 int bt_listener_open(const char *socket_path, gid_t group, int *ret_listen_fd, int *ret_lock_fd)
 {
     char directory[PATH_MAX];
-    bt_auto_fd directory_fd = -1;
     const char *slash = strrchr(socket_path, '/');
     size_t length = slash ? (size_t)(slash - socket_path) : 0;
-    int error = 0;
-    if (socket_path[0] != '/' || length == 0 || length >= sizeof(directory))
-        error = -EINVAL;
-    if (error == 0) {
+    int error = -EINVAL;
+    if (socket_path[0] == '/' && length > 0 && length < sizeof(directory)) {
         memcpy(directory, socket_path, length);
         directory[length] = '\0';
-        error = open_directory(directory, group, &directory_fd);
+        error = open_in_directory(directory, slash + 1, group, ret_listen_fd, ret_lock_fd);
     }
-    if (error == 0)
-        error = open_in_directory(directory_fd, slash + 1, group, ret_listen_fd, ret_lock_fd);
     if (error < 0)
         bt_say_error("the socket for clients cannot be made", error, advise(error));
     return error;
