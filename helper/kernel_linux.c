@@ -121,16 +121,11 @@ static int read_state(struct bt_kernel *kernel)
     return error < 0 ? error : bt_state_read(&element, &kernel->high_water);
 }
 
-/* The table is there: what does it say? Foreign or of another version: -EEXIST. */
-static int read_table(struct bt_kernel *kernel, struct bt_lease *leases, size_t *ret_count,
-                      uint64_t *ret_deadline_ms)
+static int read_leases(struct bt_kernel *kernel, struct bt_lease *leases, size_t *ret_count,
+                       uint64_t *ret_deadline_ms)
 {
     struct reading reading = {.kernel = kernel, .state = BT_SLOT_LIVE, .leases = leases};
-    int error = read_state(kernel);
-    if (error == -ENOENT || error == -EBADMSG)
-        return -EEXIST;
-    if (error == 0)
-        error = bt_set_dump(kernel, BT_SET_LEASES, read_lease, &reading);
+    int error = bt_set_dump(kernel, BT_SET_LEASES, read_lease, &reading);
     reading.state = BT_SLOT_RESERVED;
     if (error == 0)
         error = bt_set_dump(kernel, BT_SET_RESERVED, read_lease, &reading);
@@ -144,6 +139,26 @@ static int read_table(struct bt_kernel *kernel, struct bt_lease *leases, size_t 
     *ret_count = reading.count;
     *ret_deadline_ms = reading.deadline_ms;
     return 0;
+}
+
+/* The table is there: what does it say? Foreign or of another version: -EEXIST. Ours, but somebody took sets
+ * out of it: no lease can be known any more, so their devices will be strangers, and the table is made anew.
+ */
+static int read_table(struct bt_kernel *kernel, struct bt_lease *leases, size_t *ret_count,
+                      uint64_t *ret_deadline_ms)
+{
+    int error = read_state(kernel);
+    if (error == -ENOENT || error == -EBADMSG)
+        return -EEXIST;
+    if (error == 0)
+        error = read_leases(kernel, leases, ret_count, ret_deadline_ms);
+    if (error != -ENOENT)
+        return error;
+    memset(kernel->slots, 0, sizeof(kernel->slots));
+    kernel->uplink_count = 0;
+    *ret_count = 0;
+    *ret_deadline_ms = 0;
+    return make_table(kernel, true, (struct bt_lease_table){0});
 }
 
 static int provision_new(struct bt_kernel *kernel)
@@ -409,7 +424,10 @@ int bt_kernel_adopt(struct bt_kernel *kernel, struct bt_lease_table table, const
         return error;
     slot->lease = *lease;
     slot->state = BT_SLOT_LIVE;
-    return 0;
+    /* Down, if the last helper ended in the middle of a repair; its neighbour goes with that, and with what a
+     * lessee may do to its device. */
+    slot->is_down = true;
+    return bt_link_set_up(kernel, lease->slot);
 }
 
 int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease)

@@ -435,6 +435,9 @@ static void rules_uplink(struct rules *rules)
     rules->chain = "uplink";
     match_ct_bits(rules, NFT_CT_STATE, CT_STATE_KNOWN, NFT_CMP_NEQ);
     go(rules, "accepted_from_guest");
+    /* An address of the host that somebody else translates, such as a published port of a container. */
+    match_ct_bits(rules, NFT_CT_STATUS, IPS_DST_NAT, NFT_CMP_NEQ);
+    go(rules, "refuse");
     match_network(rules, 0xa9fe0000, 16);
     go(rules, "refuse");
     match_network(rules, config->pool.bridge_base, 19);

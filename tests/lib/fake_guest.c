@@ -197,6 +197,7 @@ static struct {
         int host_fd, guest_fd;
     } pairs[BT_TEST_GUESTS_MAX];
     size_t count;
+    unsigned rounds; /* how often the pairs were looked at; under the lock */
     atomic_ullong frames;
 } pump = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake_fd = -1};
 
@@ -221,6 +222,7 @@ static void *pump_main(void *argument)
         struct pollfd polled[2 * BT_TEST_GUESTS_MAX + 1];
         pthread_mutex_lock(&pump.lock);
         size_t count = pump.count;
+        pump.rounds++;
         for (size_t i = 0; i < count; i++) {
             polled[2 * i] = (struct pollfd){.fd = pump.pairs[i].host_fd, .events = POLLIN};
             polled[2 * i + 1] = (struct pollfd){.fd = pump.pairs[i].guest_fd, .events = POLLIN};
@@ -326,8 +328,17 @@ void bt_test_guest_stop(int tap_fd, int namespace_fd)
         pump.pairs[i] = pump.pairs[--pump.count];
         break;
     }
+    unsigned round = pump.rounds;
+    bool is_past = false;
     pthread_mutex_unlock(&pump.lock);
-    pump_wake();
+    /* poll(2) keeps the TAP, and so the device, until it returns. */
+    for (int i = 0; i < 1000 && !is_past; i++) {
+        pump_wake();
+        usleep(500);
+        pthread_mutex_lock(&pump.lock);
+        is_past = pump.rounds != round;
+        pthread_mutex_unlock(&pump.lock);
+    }
     close(namespace_fd);
 }
 
@@ -381,7 +392,11 @@ int bt_test_dial(int namespace_fd, uint32_t uid, uint32_t address, uint16_t port
     socklen_t length = sizeof(error);
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
         return -errno;
-    return error != 0 ? -error : bt_fd_take(&fd);
+    if (error != 0)
+        return -error;
+    /* An error that came while connect(2) held the socket is reported to nobody: then it is just not connected. */
+    length = sizeof(there);
+    return getpeername(fd, (struct sockaddr *)&there, &length) < 0 ? -EHOSTUNREACH : bt_fd_take(&fd);
 }
 
 int bt_test_dial_udp(int namespace_fd, uint32_t uid, uint16_t source_port, uint32_t address, uint16_t port)

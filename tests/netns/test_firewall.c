@@ -392,6 +392,27 @@ static void t_gateway_uplink_has_limits(void **state)
     }
 }
 
+/* A port of the host that a container engine forwards to one of its containers. */
+static void t_published_ports_are_not_reached(void **state)
+{
+    static const char *const publish[] = {
+        "sh", "-c",
+        "nft add table ip engine && "
+        "nft 'add chain ip engine published { type nat hook prerouting priority -100; }' && "
+        "nft add rule ip engine published tcp dport '{ 8080, 8119 }' dnat to 203.0.113.1",
+        NULL};
+    static const char *const gone[] = {"nft", "delete", "table", "ip", "engine", NULL};
+    (void)state;
+    assert_int_equal(bt_test_run(-1, publish), 0);
+    assert_refused(cast.gateway.namespace_fd, ROOT, HOST_UPLINK, 8080, test.world_fd);
+    assert_refused(cast.agent.namespace_fd, ROOT, HOST_UPLINK, 8080, test.world_fd);
+    assert_refused(cast.agent.namespace_fd, ROOT, cast.agent.host, 8080, test.world_fd);
+    /* Nor does it take the agent's own gateway away. */
+    assert_connects_once(cast.agent.namespace_fd, ROOT, cast.agent.host, 8119, cast.gateway.namespace_fd,
+                         cast.agent.guest);
+    assert_int_equal(bt_test_run(-1, gone), 0);
+}
+
 static void t_orchestrator_reaches_nothing(void **state)
 {
     (void)state;
@@ -953,6 +974,33 @@ static void t_drift_is_seen_and_repaired(void **state)
     close(flow[1]);
 }
 
+/* A helper that was killed, and a table that lost its records meanwhile: nobody has rights, devices are taken
+ * away. */
+static void t_restart_without_records(void **state)
+{
+    static struct bt_lease found[BT_POOL_SLOTS_MAX];
+    static const char *const damage[] = {"nft", "delete", "set", "inet", "berth", "leases", NULL};
+    size_t count;
+    uint64_t deadline_ms;
+    uint32_t generation;
+    (void)state;
+    assert_int_equal(bt_test_run(-1, damage), 0);
+    bt_kernel_close(test.kernel);
+    assert_int_equal(bt_kernel_open(&test.config, &test.kernel), 0);
+    assert_int_equal(bt_kernel_provision(test.kernel, found, &count, &deadline_ms, &generation), 0);
+    assert_int_equal(count, 0);
+    assert_true(generation >= test.generation);
+    test.generation = generation;
+    assert_refused(cast.agent.namespace_fd, ROOT, cast.agent.host, 8119, cast.gateway.namespace_fd);
+    assert_int_equal(if_nametoindex("berth0"), 0);
+    for (size_t i = 0; i < BT_TEST_GUESTS_MAX; i++) {
+        if (test.guests[i])
+            guest_end(test.guests[i]);
+        test.guests[i] = NULL;
+    }
+    assert_kernel_is_right();
+}
+
 /* A release whose elements were tampered with still takes everything out. */
 static void t_release_copes_with_drift(void **state)
 {
@@ -1174,6 +1222,7 @@ int main(int argc, char **argv)
         WITH_CAST(t_agent_udp_only_for_names),
         WITH_CAST(t_gateway_reaches_orchestrator_and_world),
         WITH_CAST(t_gateway_uplink_has_limits),
+        WITH_CAST(t_published_ports_are_not_reached),
         WITH_CAST(t_orchestrator_reaches_nothing),
         WITH_CAST(t_world_reaches_no_guest),
         WITH_CAST(t_host_is_no_router_for_others),
@@ -1190,6 +1239,7 @@ int main(int argc, char **argv)
         WITH_CAST(t_restart_keeps_connections),
         WITH_CAST(t_adoption_refuses_changed_devices),
         WITH_CAST(t_drift_is_seen_and_repaired),
+        WITH_CAST(t_restart_without_records),
         WITH_CAST(t_release_copes_with_drift),
         WITH_CAST(t_flows_of_an_agent_are_limited),
         cmocka_unit_test_teardown(t_foreign_table_is_left_alone, drop_curtain),
