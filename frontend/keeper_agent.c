@@ -181,6 +181,14 @@ static int timed(struct bt_keeper_agent *agent, const char *name,
     return result;
 }
 
+static int prove_isolation(struct bt_keeper_agent *agent, struct bt_error *error)
+{
+    int result = bt_keeper_probe(agent, false, error);
+    if (result < 0)
+        (void)bt_error_prefix(error, "the sandbox is not proved to be closed, so the agent was not started");
+    return result;
+}
+
 static int start(struct bt_keeper_agent *agent, struct bt_error *error)
 {
     struct bt_keeper *keeper = agent->keeper;
@@ -192,7 +200,7 @@ static int start(struct bt_keeper_agent *agent, struct bt_error *error)
     if (result == 0)
         result = timed(agent, "workspace", bt_keeper_workspace_fill, error);
     if (result == 0)
-        result = timed(agent, "probe", bt_keeper_probe, error);
+        result = timed(agent, "probe", prove_isolation, error);
     if (result == 0)
         result = bt_control_listen(&keeper->paths, agent->row.id, &agent->control_fd, error);
     if (result == 0 && bt_keeper_flag(keeper, "is_background"))
@@ -238,7 +246,7 @@ static bool answer(struct bt_keeper_agent *agent, int client_fd)
         reply = facts(agent);
     } else if (strcmp(verb, "probe") == 0) {
         /* A leak is the answer here, not a failure to answer. */
-        result = bt_keeper_probe(agent, &error);
+        result = bt_keeper_probe(agent, true, &error);
         reply = agent->probe == NULL ? NULL : json_pack("{s:O}", "probe", agent->probe);
     } else if (strcmp(verb, "collect") == 0) {
         result = bt_keeper_workspace_collect(agent, &error);

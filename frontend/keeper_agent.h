@@ -48,8 +48,9 @@ int bt_keeper_workspace_fill(struct bt_keeper_agent *agent, struct bt_error *err
 int bt_keeper_workspace_collect(struct bt_keeper_agent *agent, struct bt_error *error);
 
 /* ---- probe ---- */
-/* Runs the isolation probe and keeps its result. A leak or missing evidence is an error that names it. */
-int bt_keeper_probe(struct bt_keeper_agent *agent, struct bt_error *error);
+/* Runs the isolation probe and keeps its result. A leak or missing evidence is an error that names it.
+ * is_forced: all of it, whatever passed before and whatever the configuration says. */
+int bt_keeper_probe(struct bt_keeper_agent *agent, bool is_forced, struct bt_error *error);
 
 /* ---- command ---- */
 /* Starts the harness in the guest's tmux, or the request's command in a child that logs its output. */
