@@ -224,6 +224,7 @@ static int work_in_foreground(struct launch *launch, struct bt_launch_outcome *o
     bool is_detached = false;
     int status = 0;
     json_t *answer = NULL;
+    double started = bt_keeper_now_ms();
     int result = bt_state_get(launch->state, launch->row.id, &launch->row, error);
     if (result == 0 && launch->command != NULL && words_of(launch->command, &words) == 0)
         result = bt_agent_exec(paths, &launch->row, (const char *const *)words.items,
