@@ -233,6 +233,7 @@ static int work_in_foreground(struct launch *launch, struct bt_launch_outcome *o
         result = bt_agent_attach(paths, &launch->row, &is_detached, error);
     if (result < 0 || is_detached)
         return result;
+    outcome->first_command_ms = bt_keeper_now_ms() - started;
     result =
         bt_control_call(paths, launch->row.id,
                         json_pack("{s:s, s:i}", "verb", "finish", "exit_status", status), &answer, error);

@@ -230,10 +230,11 @@ static void bt_start_report(struct bt_context *context, const struct bt_launch_o
         bt_output_note(output, "it made changes: berth diff %s shows them, berth apply %s brings them home",
                        outcome->name, outcome->name);
     bt_output_document(
-        output, json_pack("{s:s, s:s, s:b, s:o, s:b, s:O?, s:O?}", "name", outcome->name, "environment",
+        output, json_pack("{s:s, s:s, s:b, s:o, s:b, s:O?, s:O?, s:f}", "name", outcome->name, "environment",
                           context->environment, "has_ended", outcome->has_ended, "exit_status",
                           outcome->has_ended ? json_integer(outcome->exit_status) : json_null(), "has_patch",
-                          outcome->has_patch, "steps", outcome->steps, "probe", outcome->probe));
+                          outcome->has_patch, "steps", outcome->steps, "probe", outcome->probe, "first_command_ms",
+                          outcome->first_command_ms));
 }
 
 static int bt_start_launch(struct bt_context *context, const struct bt_start *start,
