@@ -34,7 +34,7 @@ static int parse_variable(char *const *environment, const char *name, uint64_t *
 
 int bt_sanitise_find_passed_socket(char *const *environment, int *ret_fd)
 {
-    uint64_t pid, count;
+    uint64_t pid = 0, count = 0;
     int error = parse_variable(environment, "LISTEN_PID", &pid);
     if (error == -ENOENT || (error == 0 && pid != (uint64_t)getpid())) {
         *ret_fd = -1; /* nothing, or meant for an ancestor */

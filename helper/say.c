@@ -125,10 +125,8 @@ void bt_say_error(const char *what, int error, const char *hint)
     bt_say_text(&text);
 }
 
-void bt_require(bool condition, const char *what)
+void bt_die(const char *what)
 {
-    if (condition)
-        return;
     bt_say(what);
     abort();
 }

@@ -28,6 +28,11 @@ void bt_say_error(const char *what, int error, const char *hint);
 
 /* For what cannot be unless this program is wrong: says so and aborts. The rules in the kernel stay as they
  * are. */
-void bt_require(bool condition, const char *what);
+_Noreturn void bt_die(const char *what);
+static inline void bt_require(bool condition, const char *what)
+{
+    if (!condition)
+        bt_die(what);
+}
 
 #endif

@@ -30,6 +30,7 @@ int bt_pool_tap_addresses(const struct bt_pool *pool, uint16_t slot, uint32_t *r
 
 int bt_pool_tap_name(const struct bt_pool *pool, uint16_t slot, char ret_name[BT_INTERFACE_NAME_SIZE])
 {
+    static const char prefix[] = {'b', 'e', 'r', 't', 'h'};
     char digits[4];
     size_t count = 0;
     unsigned rest = slot;
@@ -40,9 +41,9 @@ int bt_pool_tap_name(const struct bt_pool *pool, uint16_t slot, char ret_name[BT
         rest /= 10;
     } while (rest > 0);
     memset(ret_name, 0, BT_INTERFACE_NAME_SIZE);
-    memcpy(ret_name, "berth", 5);
+    memcpy(ret_name, prefix, sizeof(prefix));
     for (size_t i = 0; i < count; i++)
-        ret_name[5 + i] = digits[count - 1 - i];
+        ret_name[sizeof(prefix) + i] = digits[count - 1 - i];
     return 0;
 }
 
