@@ -57,7 +57,7 @@ static int add_source(const char *path, struct bt_list *files, struct bt_buffer 
     bt_auto_buffer content = {0};
     struct bt_error missing = {0};
     int result = bt_file_read(path, SOURCES_MAX, &content, &missing);
-    if (result == -ENOENT)
+    if (result == -ENOENT || result == -EACCES) /* what this user cannot read, apt cannot either */
         return 0;
     if (result < 0)
         return bt_fail(error, BT_EXIT_ERROR, -result, missing.hint,

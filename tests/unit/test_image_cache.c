@@ -392,7 +392,7 @@ static void t_image_killed_builder_leaves_nothing(void **state)
     bt_auto_free struct bt_image *list = NULL;
     size_t count;
     int status;
-    install_fake(world, "trap 'echo stopped > $W/stopped; exit 1' TERM\n"
+    install_fake(world, "trap 'kill $!; echo stopped > $W/stopped; exit 1' TERM\n"
                         "cat $W/root.tar; echo ready > $TMPDIR/file; echo ready > $W/ready; sleep 20 & wait");
     pid_t builder = start_builder(world);
     wait_for_text(world, "ready");
