@@ -38,13 +38,13 @@ static void bt_audit_time(char ret_text[32])
 /* One old file is kept, so that the trail has an end; the lines that go are the oldest. */
 static int bt_audit_rotate(int fd, const char *path, struct bt_error *error)
 {
-    char old[608];
+    char previous[608];
     struct stat status;
 
     if (fstat(fd, &status) < 0 || status.st_size < (off_t)BT_AUDIT_BYTES_MAX)
         return 0;
-    snprintf(old, sizeof(old), "%s.1", path);
-    if (rename(path, old) < 0)
+    snprintf(previous, sizeof(previous), "%s.1", path);
+    if (rename(path, previous) < 0)
         return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot rename %s: %s", path, strerror(errno));
     return 1;
 }

@@ -148,7 +148,7 @@ static int bt_apply_run(struct bt_context *context, struct bt_error *error)
 {
     struct bt_error trouble = {0};
     struct bt_state *state = NULL;
-    struct bt_agent agent;
+    struct bt_agent agent = {0};
     const char *target = NULL;
     char folder[768];
     bool is_clone = false;

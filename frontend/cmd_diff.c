@@ -80,7 +80,7 @@ static int bt_diff_run(struct bt_context *context, struct bt_error *error)
 {
     struct bt_error trouble = {0};
     struct bt_state *state = NULL;
-    struct bt_agent agent;
+    struct bt_agent agent = {0};
     json_t *patches;
     int r = bt_state_open(&context->paths, &state, error);
 

@@ -56,8 +56,8 @@ static json_t *bt_status_agent_json(const struct bt_agent *agent, const struct b
 static bool bt_status_helper(const struct bt_config *config, struct bt_pool *ret_pool, json_t **ret_document)
 {
     json_t *socket = bt_output_json_text(config->helper_socket);
-    struct bt_helper helper;
-    struct bt_helper_status status;
+    struct bt_helper helper = {.fd = -1};
+    struct bt_helper_status status = {0};
     int r = bt_helper_connect(config->helper_socket, &helper);
 
     if (r == 0) {
@@ -80,7 +80,7 @@ static bool bt_status_helper(const struct bt_config *config, struct bt_pool *ret
 static int bt_status_agent(struct bt_context *context, struct bt_state *state, struct bt_error *error)
 {
     struct bt_agent agent;
-    struct bt_pool pool;
+    struct bt_pool pool = {0};
     json_t *helper = NULL;
     int r = bt_command_target(context, state, 0, &agent, error);
 
@@ -177,7 +177,7 @@ static int bt_status_environment(struct bt_context *context, struct bt_state *st
 {
     bt_auto_free struct bt_agent *agents = NULL;
     struct bt_infra_pair pair = {0};
-    struct bt_pool pool;
+    struct bt_pool pool = {0};
     size_t count = 0;
     json_t *document, *helper = NULL, *array;
     bool has_pool;

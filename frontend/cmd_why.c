@@ -113,7 +113,7 @@ static int bt_why_policy(struct bt_context *context, json_t **ret_policy, struct
     const char *name = bt_option_value(&context->arguments, "agent", NULL);
     const char *manifest = bt_option_value(&context->arguments, "manifest", BT_AGENT_SHELL);
     struct bt_state *state = NULL;
-    struct bt_agent agent;
+    struct bt_agent agent = {0};
     int r;
 
     if (!name)

@@ -2,6 +2,7 @@
  *
  * Called by commands and main only. Must let no byte of a guest reach the terminal as a control character.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -31,16 +32,18 @@ void bt_output_init(struct bt_output *output, bool is_json, bool is_quiet)
 
 void bt_output_clean(char *text)
 {
+    bool is_after_letter = false; /* within a character of several bytes */
+
     for (unsigned char *at = (unsigned char *)text; *at; at++) {
-        if (*at == '\n' || *at == '\t')
-            continue;
-        if (*at < 0x20 || *at == 0x7f)
-            *at = '?';
-        /* U+0080 to U+009F: terminals may take them as escape sequences too. */
-        else if (*at == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f)
-            at[0] = at[1] = '?';
-        /* A continuation byte alone could be the same control in an 8-bit terminal. */
-        else if (*at >= 0x80 && *at <= 0x9f && (at == (unsigned char *)text || at[-1] < 0x80))
+        /* U+0080 to U+009F: terminals may take them as escape sequences too. A continuation byte alone is the
+         * same for an 8-bit terminal. */
+        bool is_control = (*at < 0x20 && *at != '\n' && *at != '\t') || *at == 0x7f;
+        bool is_c1 = *at == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f;
+        bool is_lone = *at >= 0x80 && *at <= 0x9f && !is_after_letter;
+        is_after_letter = *at >= 0x80 && !is_c1 && !is_lone;
+        if (is_c1)
+            at[1] = '?';
+        if (is_control || is_c1 || is_lone)
             *at = '?';
     }
 }
@@ -208,8 +211,7 @@ void bt_output_progress_end(struct bt_output *output)
 
 void bt_table_init(struct bt_table *table, const char *const *titles, size_t columns)
 {
-    *table =
-        (struct bt_table){.titles = titles, .columns = columns < BT_COLUMNS_MAX ? columns : BT_COLUMNS_MAX};
+    *table = (struct bt_table){.titles = titles, .columns = columns};
 }
 
 void bt_table_add(struct bt_table *table, enum bt_color color, const char *format, ...)
@@ -269,6 +271,7 @@ void bt_table_print(struct bt_output *output, struct bt_table *table)
     enum bt_color title_colors[BT_COLUMNS_MAX];
     size_t widths[BT_COLUMNS_MAX];
 
+    assert(table->columns > 0 && table->columns <= BT_COLUMNS_MAX);
     bt_output_progress_end(output);
     for (size_t i = 0; i < table->columns; i++) {
         widths[i] = bt_table_width(table->titles[i]);

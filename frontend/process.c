@@ -84,7 +84,7 @@ int bt_process_identify(pid_t pid, struct bt_process *ret_process)
 int bt_process_open(const struct bt_process *process, int *ret_fd)
 {
     bt_auto_fd fd = -1;
-    struct bt_process now;
+    struct bt_process now = {0};
     struct pollfd ended;
 
     if (process->pid <= 0)

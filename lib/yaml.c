@@ -359,7 +359,7 @@ int bt_yaml_check_keys(const struct bt_yaml *mapping, const char *const *known, 
     return 0;
 }
 
-/* The scalar of a key. Returns 1 when it is there, 0 when the key is missing. */
+/* The scalar of a key; *ret_value is left alone when the key is missing. */
 static int bt_yaml_scalar(const struct bt_yaml *mapping, const char *key, const char *what,
                           const struct bt_yaml **ret_value, struct bt_error *error)
 {
@@ -373,7 +373,7 @@ static int bt_yaml_scalar(const struct bt_yaml *mapping, const char *key, const 
         return bt_yaml_fail(value, error, "give it a value, or remove the key",
                             "'%s' has no value; it must be %s", key, what);
     *ret_value = value;
-    return 1;
+    return 0;
 }
 
 int bt_yaml_string(const struct bt_yaml *mapping, const char *key, const char *fallback,
@@ -384,7 +384,7 @@ int bt_yaml_string(const struct bt_yaml *mapping, const char *key, const char *f
 
     if (r < 0)
         return r;
-    *ret_text = r ? value->text : fallback;
+    *ret_text = value ? value->text : fallback;
     return 0;
 }
 
@@ -396,7 +396,7 @@ int bt_yaml_bool(const struct bt_yaml *mapping, const char *key, bool fallback, 
 
     if (r < 0)
         return r;
-    if (r == 0) {
+    if (!value) {
         *ret_value = fallback;
         return 0;
     }
@@ -415,8 +415,8 @@ int bt_yaml_number(const struct bt_yaml *mapping, const char *key, uint64_t fall
 
     if (r < 0)
         return r;
-    if (r == 1 && (!value->is_plain ||
-                   bt_number_parse(value->text, strlen(value->text), minimum, maximum, &number) < 0))
+    if (value && (!value->is_plain ||
+                  bt_number_parse(value->text, strlen(value->text), minimum, maximum, &number) < 0))
         return bt_yaml_fail(value, error, NULL, "'%s' must be a whole number from %llu to %llu, not '%.40s'",
                             key, (unsigned long long)minimum, (unsigned long long)maximum, value->text);
     *ret_value = number;
@@ -466,7 +466,7 @@ int bt_yaml_size(const struct bt_yaml *mapping, const char *key, uint64_t fallba
 
     if (r < 0)
         return r;
-    if (r == 1 && (bt_size_parse(value->text, &bytes) < 0 || bytes < minimum || bytes > maximum)) {
+    if (value && (bt_size_parse(value->text, &bytes) < 0 || bytes < minimum || bytes > maximum)) {
         char low[24], high[24];
         bt_size_format(minimum, low);
         bt_size_format(maximum, high);
