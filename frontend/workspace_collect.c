@@ -337,7 +337,8 @@ static int record(struct collection *collection, int archive_fd)
                                    "What the agent changed");
         for (size_t i = 0; i < collection->removed_count; i++)
             bt_workspace_import_remove(&import, collection->removed[i]);
-        result = import_archive(collection, archive_fd, &import);
+        if (collection->pick_count > 0)
+            result = import_archive(collection, archive_fd, &import);
     }
     return bt_workspace_import_finish(&import, result, collection->error);
 }

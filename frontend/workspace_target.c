@@ -14,7 +14,7 @@
 
 int bt_workspace_open_below(int folder_fd, const char *path, int flags)
 {
-    struct open_how how = {.flags = (unsigned)(flags | O_CLOEXEC | O_NOFOLLOW),
+    struct open_how how = {.flags = (unsigned)(flags | O_CLOEXEC),
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
     for (int attempt = 0;; attempt++) {
         long fd = syscall(SYS_openat2, folder_fd, path, &how, sizeof how);
