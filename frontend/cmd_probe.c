@@ -14,20 +14,20 @@ static const char *bt_probe_text(const json_t *check, const char *key)
 
 static void bt_probe_print(struct bt_output *output, const json_t *result)
 {
-    static const char *const titles[] = {"CHECK", "AS", "RESULT", "EVIDENCE"};
+    static const char *const titles[] = {"CHECK", "AS", "VERDICT", "OUTCOME", "EVIDENCE"};
     const json_t *checks = json_object_get(result, "checks");
     struct bt_table table;
 
     bt_table_init(&table, titles, BT_ARRAY_LENGTH(titles));
     for (size_t i = 0; i < json_array_size(checks); i++) {
         const json_t *check = json_array_get(checks, i);
-        const char *verdict = bt_probe_text(check, "result");
-        bool is_good =
-            strcmp(verdict, "blocked") == 0 || strcmp(verdict, "passed") == 0 || strcmp(verdict, "ok") == 0;
+        const char *verdict = bt_probe_text(check, "verdict");
         bt_table_add(&table, BT_COLOR_NONE, "%s", bt_probe_text(check, "name"));
-        bt_table_add(&table, BT_COLOR_NONE, "%s", bt_probe_text(check, "user"));
+        bt_table_add(&table, BT_COLOR_NONE, "%s", bt_probe_text(check, "as"));
+        bool is_good = strcmp(verdict, "blocked") == 0 || strcmp(verdict, "control-ok") == 0;
         bt_table_add(&table, is_good ? BT_COLOR_GREEN : BT_COLOR_RED, "%s", verdict);
-        bt_table_add(&table, BT_COLOR_DIM, "%s", bt_probe_text(check, "evidence"));
+        bt_table_add(&table, BT_COLOR_NONE, "%s", bt_probe_text(check, "outcome"));
+        bt_table_add(&table, BT_COLOR_DIM, "%s", bt_probe_text(check, "detail"));
     }
     bt_table_print(output, &table);
 }
