@@ -248,16 +248,23 @@ static void t_ext4_keeps_extended_attributes(void **state)
     struct world *world = *state;
     struct bt_error error = {0};
     static const uint8_t capability[20] = {1, 0, 0, 2, 0, 32};
+    /* As acl(5) has it in attributes: version 2, then tag, permissions and id of each entry. user::rw-
+     * user:1000:r-- group::r-- mask::r-- other::--- */
+    static const uint8_t acl[44] = {2, 0,   0,   0,   1,   0,   6,  0, 255, 255, 255, 255, 2,   0,  4,
+                                    0, 232, 3,   0,   0,   4,   0,  4, 0,   255, 255, 255, 255, 16, 0,
+                                    4, 0,   255, 255, 255, 255, 32, 0, 0,   0,   255, 255, 255, 255};
     char large[2000];
     memset(large, 'v', sizeof large);
     struct archive_entry *entry = new_entry("ping", S_IFREG | 0755);
     archive_entry_xattr_add_entry(entry, "security.capability", capability, sizeof capability);
     archive_entry_xattr_add_entry(entry, "user.large", large, sizeof large);
+    archive_entry_xattr_add_entry(entry, "system.posix_acl_access", acl, sizeof acl);
     add_entry(world, entry, "x", 1);
     assert_int_equal(convert(world, 16 * MEBIBYTE, &error), 0);
     assert_clean(world->image);
     assert_debugfs(world->image, "ea_get -x /ping security.capability", "01 00 00 02 00 20 00 00");
     assert_debugfs(world->image, "ea_list /ping", "user.large (2000)");
+    assert_debugfs(world->image, "ea_get -x /ping system.posix_acl_access", "02 00 00 00 01 00 06 00");
 }
 
 static void t_ext4_fills_large_folders(void **state)
