@@ -90,8 +90,9 @@ static void fail_all(struct bt_control *control)
     struct call_list failed = TAILQ_HEAD_INITIALIZER(failed);
     disconnect(control);
     control->down_until_ms = bt_clock_ms() + DOWN_MS;
-    if (control->in_flight != NULL)
-        TAILQ_INSERT_TAIL(&failed, BT_TAKE(control->in_flight), link);
+    struct call *in_flight = BT_TAKE(control->in_flight);
+    if (in_flight != NULL)
+        TAILQ_INSERT_TAIL(&failed, in_flight, link);
     TAILQ_CONCAT(&failed, &control->queue, link);
     (void)event_del(control->timer);
     while (!TAILQ_EMPTY(&failed)) {

@@ -98,6 +98,14 @@ static void show_host(struct bt_session *session, struct bt_http_slice text)
     session->shown_host[length] = '\0';
 }
 
+/* For records: the name alone once it is understood, else what was sent. */
+static void show_target(struct bt_session *session, struct bt_http_slice text)
+{
+    show_host(session, text);
+    if (session->target_error == 0)
+        memcpy(session->shown_host, session->host, sizeof(session->shown_host));
+}
+
 static void refuse_head(struct bt_session *session, unsigned status, const char *rule, const char *reason)
 {
     struct bt_refusal refusal = {status, rule, reason,
@@ -140,11 +148,11 @@ static const char *take_proxy_target(struct bt_session *session, const struct bt
     session->is_connect = bt_http_slice_is(head->method, "CONNECT");
     if (!session->is_connect && bt_http_absolute_parse(head->target, &authority, ret_path) < 0)
         return "a proxy request must be CONNECT host:port or name an http:// URL";
-    show_host(session, authority);
     session->host[0] = '\0';
     session->port = 0;
     session->target_error =
         bt_http_authority_parse(authority, session->is_connect ? 0 : 80, session->host, &session->port);
+    show_target(session, authority);
     if (session->target_error == 0 &&
         !is_host_matching(head, session->host, session->port, session->is_connect ? session->port : 80))
         return "the Host field and the request's target differ";
@@ -165,10 +173,10 @@ static const char *take_origin_target(struct bt_session *session, const struct b
         return is_host_matching(head, session->host, session->port, 80)
                    ? NULL
                    : "the Host field differs from the tunnel's host";
-    show_host(session, host->value);
     session->host[0] = '\0';
     session->port = 80;
     session->target_error = bt_http_authority_parse(host->value, 80, session->host, &session->port);
+    show_target(session, host->value);
     if (session->target_error == 0 && session->port != 80)
         return "the Host field names another port than the connection's";
     return NULL;
