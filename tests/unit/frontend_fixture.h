@@ -15,9 +15,9 @@
 #include "lib/file.h"
 
 struct fixture {
-    char folder[64];
+    char folder[256];
     struct bt_paths paths;
-    char project[128]; /* a folder for a project, empty */
+    char project[320]; /* a folder for a project, empty */
 };
 
 static inline void fixture_write(const struct fixture *fixture, const char *name, const char *text)
@@ -37,7 +37,9 @@ static inline int fixture_set_up(void **state)
     struct fixture *fixture = calloc(1, sizeof *fixture);
     if (!fixture)
         return -1;
-    snprintf(fixture->folder, sizeof fixture->folder, "/tmp/berth-test.XXXXXX");
+    const char *base = getenv("TMPDIR");
+    snprintf(fixture->folder, sizeof fixture->folder, "%.200s/berth-test.XXXXXX",
+             base && *base ? base : "/tmp");
     if (!mkdtemp(fixture->folder))
         return -1;
     snprintf(fixture->paths.config, sizeof fixture->paths.config, "%s/config", fixture->folder);

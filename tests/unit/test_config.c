@@ -36,7 +36,7 @@ static void t_config_reads_every_key(void **state)
     const struct fixture *fixture = *state;
     bt_auto_config config = {0};
     struct bt_error error = {0};
-    char trust[600];
+    char trust[700];
     fixture_write(fixture, "config/ca.pem", "x");
     fixture_write(fixture, "config/config.yaml",
                   "gateway:\n  resolvers: [203.0.113.53, \"198.51.100.1:5353\"]\n  trust: [ca.pem]\n"

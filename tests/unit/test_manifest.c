@@ -10,7 +10,7 @@
 static int plan_with(const struct fixture *fixture, const char *agent, const char *const *bottles,
                      size_t count, struct bt_plan *plan, struct bt_error *error)
 {
-    char admin[256];
+    char admin[320];
     snprintf(admin, sizeof admin, "%s/admin.yaml", fixture->folder);
     struct bt_plan_request request = {.paths = &fixture->paths,
                                       .agent = agent,
@@ -334,7 +334,7 @@ static void t_manifest_project_bottles_cannot_be_used(void **state)
 static void t_manifest_project_links_lead_nowhere(void **state)
 {
     const struct fixture *fixture = *state;
-    char target[256], link[256];
+    char target[512], link[512];
     struct bt_plan plan = {0};
     struct bt_error error = {0};
     fixture_write(fixture, "secret.md", "---\nharness: shell\n---\nprivate text of the user\n");

@@ -443,7 +443,7 @@ static void t_audit_passes_over_damaged_lines(void **state)
 static void t_audit_refuses_a_link(void **state)
 {
     const struct fixture *fixture = *state;
-    char path[600], target[600];
+    char path[700], target[700];
     fixture_write(fixture, "victim", "precious");
     snprintf(path, sizeof path, "%s/audit.jsonl", fixture->paths.state);
     snprintf(target, sizeof target, "%s/victim", fixture->folder);
