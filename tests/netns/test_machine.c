@@ -8,19 +8,13 @@
 
 #include <cmocka.h>
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/if_tun.h>
-#include <net/if.h>
-#include <net/if_arp.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -30,6 +24,7 @@
 
 #include "images/images.h"
 #include "lib/file.h"
+#include "tests/lib/network.h"
 #include "vm/guest_config.h"
 #include "vm/machine.h"
 
@@ -52,63 +47,6 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* ---- the test's own network ---- */
-
-static void write_map(const char *path, const char *text)
-{
-    int map_fd = open(path, O_WRONLY | O_CLOEXEC);
-    assert_true(map_fd >= 0);
-    assert_int_equal(write(map_fd, text, strlen(text)), strlen(text));
-    (void)close(map_fd);
-}
-
-static void enter_network_namespace(void)
-{
-    char map[64];
-    unsigned uid = geteuid();
-    unsigned gid = getegid();
-    if (uid == 0) {
-        assert_int_equal(unshare(CLONE_NEWNET), 0);
-        return;
-    }
-    assert_int_equal(unshare(CLONE_NEWUSER | CLONE_NEWNET), 0);
-    write_map("/proc/self/setgroups", "deny");
-    (void)snprintf(map, sizeof(map), "0 %u 1\n", uid);
-    write_map("/proc/self/uid_map", map);
-    (void)snprintf(map, sizeof(map), "0 %u 1\n", gid);
-    write_map("/proc/self/gid_map", map);
-}
-
-static void set_address(struct sockaddr *ret_address, uint32_t address, uint16_t port)
-{
-    struct sockaddr_in internet = {
-        .sin_family = AF_INET, .sin_addr.s_addr = htonl(address), .sin_port = htons(port)};
-    memcpy(ret_address, &internet, sizeof(internet));
-}
-
-static int make_tap(void)
-{
-    struct ifreq interface = {.ifr_name = "berth0"};
-    struct arpreq neighbour = {.arp_flags = ATF_COM | ATF_PERM, .arp_dev = "berth0"};
-    int socket_fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    tap_fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
-    interface.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
-    if (tap_fd < 0 || ioctl(tap_fd, TUNSETIFF, &interface) < 0)
-        return -errno;
-    set_address(&interface.ifr_addr, HOST_ADDRESS, 0);
-    assert_int_equal(ioctl(socket_fd, SIOCSIFADDR, &interface), 0);
-    set_address(&interface.ifr_netmask, 0xfffffffe, 0);
-    assert_int_equal(ioctl(socket_fd, SIOCSIFNETMASK, &interface), 0);
-    interface.ifr_flags = IFF_UP;
-    assert_int_equal(ioctl(socket_fd, SIOCSIFFLAGS, &interface), 0);
-    /* As the helper does it: no waiting for ARP. */
-    set_address(&neighbour.arp_pa, GUEST_ADDRESS, 0);
-    neighbour.arp_ha.sa_family = ARPHRD_ETHER;
-    memcpy(neighbour.arp_ha.sa_data, guest_mac, sizeof(guest_mac));
-    assert_int_equal(ioctl(socket_fd, SIOCSARP, &neighbour), 0);
-    return close(socket_fd);
-}
-
 static int set_up(void **state)
 {
     (void)state;
@@ -121,8 +59,8 @@ static int set_up(void **state)
     }
     if (mkdtemp(folder) == NULL)
         return -1;
-    enter_network_namespace();
-    int result = make_tap();
+    network_enter();
+    int result = network_make_tap(HOST_ADDRESS, GUEST_ADDRESS, guest_mac, &tap_fd);
     if (result < 0)
         print_error("# no TAP device: %s\n", strerror(-result));
     return result;
@@ -205,7 +143,7 @@ static int ask(char *ret_answer, size_t size)
     struct sockaddr address;
     struct timeval try_time = {.tv_usec = 100000};
     struct timeval answer_time = {.tv_sec = 10};
-    set_address(&address, GUEST_ADDRESS, GUEST_PORT);
+    network_address(&address, GUEST_ADDRESS, GUEST_PORT);
     bt_auto_fd socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     (void)setsockopt(socket_fd, SOL_SOCKET, SO_SNDTIMEO, &try_time, sizeof(try_time));
     if (connect(socket_fd, &address, sizeof(address)) < 0)

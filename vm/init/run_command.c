@@ -125,6 +125,7 @@ int bt_init_run_command(void)
     result = take_terminal();
     if (result < 0)
         return complain(EXIT_CANNOT_EXECUTE, "cannot take the terminal", -result);
+    (void)bt_init_set_kernel("/proc/self/oom_score_adj", "0");
     result = bt_init_become_user(run_request.uid, run_request.gid);
     if (result < 0)
         return complain(EXIT_CANNOT_EXECUTE, "cannot become the user of the command", -result);
