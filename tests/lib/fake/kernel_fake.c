@@ -12,6 +12,7 @@
 struct bt_kernel {
     struct bt_kernel_config config;
     bool is_open;
+    bool is_reserved[BT_POOL_SLOTS_MAX]; /* its own memory, from which a repair rebuilds */
 };
 
 struct bt_fake bt_fake = {.event_fds = {-1, -1}};
@@ -110,6 +111,7 @@ int bt_kernel_provision(struct bt_kernel *kernel, struct bt_lease ret_leases[BT_
         struct bt_fake_slot *state = &bt_fake.slots[slot];
         if (state->rules == BT_FAKE_NONE)
             continue;
+        kernel->is_reserved[slot] = state->rules == BT_FAKE_RESERVED;
         ret_leases[count] = state->lease;
         if (state->rules == BT_FAKE_SEALED)
             ret_leases[count].is_sealed = true;
@@ -131,6 +133,7 @@ int bt_kernel_reserve_all(struct bt_kernel *kernel, struct bt_lease_table live, 
         struct bt_fake_slot *state = &bt_fake.slots[live.leases[i].slot];
         state->rules = BT_FAKE_RESERVED;
         state->lease = live.leases[i];
+        kernel->is_reserved[live.leases[i].slot] = true;
     }
     bt_fake.deadline_ms = deadline_ms;
     return 0;
@@ -162,15 +165,17 @@ int bt_kernel_adopt(struct bt_kernel *kernel, struct bt_lease_table table, const
     assert(kernel->is_open && lease->slot < kernel->config.pool.slots);
     struct bt_fake_slot *state = &bt_fake.slots[lease->slot];
     check_table(table, lease->slot);
-    assert(state->rules == BT_FAKE_RESERVED && is_same(&state->lease, lease));
+    assert(kernel->is_reserved[lease->slot] && is_same(&state->lease, lease));
     int error = fails();
     if (error < 0)
         return error;
+    assert(state->rules == BT_FAKE_RESERVED);
     if (!state->has_device)
         return -ENODEV;
     if (state->is_changed)
         return -EPERM;
     state->rules = lease->is_sealed ? BT_FAKE_SEALED : BT_FAKE_LIVE;
+    kernel->is_reserved[lease->slot] = false;
     return 0;
 }
 
@@ -195,6 +200,7 @@ int bt_kernel_release(struct bt_kernel *kernel, struct bt_lease_table table, con
     assert(bt_fake.is_table_lost || is_same(&state->lease, lease));
     bt_fake.releases++;
     int error = fails();
+    kernel->is_reserved[lease->slot] = false;
     state->rules = BT_FAKE_NONE; /* it never fails half way */
     state->is_down = true;
     return error;
@@ -275,6 +281,9 @@ int bt_kernel_repair(struct bt_kernel *kernel, struct bt_lease_table live)
         state->lease = live.leases[i];
         state->is_down = false;
     }
+    for (unsigned slot = 0; slot < BT_POOL_SLOTS_MAX; slot++)
+        if (kernel->is_reserved[slot])
+            bt_fake.slots[slot].rules = BT_FAKE_RESERVED;
     bt_fake.is_table_lost = false;
     return 0;
 }
