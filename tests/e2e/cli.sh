@@ -111,6 +111,34 @@ check_status "a wrong config.yaml stops commands" 1 "config.yaml:1:1: unknown ke
 check_status "and doctor names it" 2 "fail +config.yaml" berth doctor
 rm home/.config/berth/config.yaml
 
+# ---- work that was never applied ----
+ended() { # ended NAME: an agent that has ended, with a patch
+    mkdir -p "home/.local/state/berth/env/live/agents/$1"
+    printf 'diff --git a/x b/x\n' >"home/.local/state/berth/env/live/agents/$1/patch"
+    python3 - home/.local/state/berth/berth.db "$1" "$folder" <<'END'
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("INSERT INTO agents (name, environment, manifest, harness, backend, status, exit_status, slot, generation,"
+           " keeper_pid, keeper_start, keeper_boot, folder, workspace, image, detail, created, ended)"
+           " VALUES (?, 'live', 'dev', 'shell', 'qemu', 'exited', 0, -1, 0, 0, 0, '', ?, '', '', '', 1, 2)",
+           (sys.argv[2], f"{sys.argv[3]}/home/.local/state/berth/env/live/agents/{sys.argv[2]}"))
+db.commit()
+END
+}
+ended worked
+check_status "rm asks before it throws work away" 1 "--yes" berth rm worked
+check "and has not touched it" test -e home/.local/state/berth/env/live/agents/worked/patch
+check "told to, it does" berth rm worked --yes
+check "its folder is gone" test ! -e home/.local/state/berth/env/live/agents/worked
+ended kept
+check_status "cleanup keeps work" 0 "kept/live-kept-" berth cleanup bots
+check "as a patch" sh -c "grep -q '^diff' home/.local/state/berth/kept/live-kept-*.patch"
+check_status "and removes the agent" 4 "no agent" berth status kept
+ended applied
+sha256sum <home/.local/state/berth/env/live/agents/applied/patch | cut -d' ' -f1 | tr -d '\n' \
+    >home/.local/state/berth/env/live/agents/applied/applied
+check "work that was applied is not asked about" berth rm applied
+
 # ---- a hundred agents ----
 python3 - home/.local/state/berth/berth.db $$ <<'END'
 import sqlite3, sys, time
