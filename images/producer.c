@@ -80,12 +80,22 @@ int bt_producer_start(const char *const *arguments, const char *const *environme
     return 0;
 }
 
+/* Of what it is about to do ("running apt-get update..."), what a user wants to know. */
+static void report_step(const struct bt_producer *producer, char *step)
+{
+    size_t length = strlen(step);
+    if (length <= 3 || strcmp(step + length - 3, "...") != 0 || strstr(step, "tempdir") != NULL)
+        return;
+    step[length - 3] = '\0';
+    bt_progress_report(producer->progress, step, 0, 0);
+}
+
 static void end_line(struct bt_producer *producer)
 {
     producer->line[producer->line_length] = '\0';
     producer->line_length = 0;
-    if (strncmp(producer->line, "I: ", 3) == 0 && producer->line[3] != '\0') {
-        bt_progress_report(producer->progress, producer->line + 3, 0, 0);
+    if (strncmp(producer->line, "I: ", 3) == 0) {
+        report_step(producer, producer->line + 3);
         return;
     }
     /* What it says beside its steps, for the error message: the last BT_PRODUCER_TAIL bytes. */

@@ -24,7 +24,8 @@ struct bt_producer {
 
 /* Starts a program (looked up in PATH) in a session of its own with exactly this environment. shared_fd, when
  * not -1, stays open in it under the same number. It is told to stop (SIGTERM, so that it can clean up) when
- * the caller dies. -ENOENT: no such program. Lines "I: text" on its standard error are reported as steps. */
+ * the caller dies. -ENOENT: no such program. Lines "I: text..." on its standard error are reported as steps.
+ */
 int bt_producer_start(const char *const *arguments, const char *const *environment, int shared_fd,
                       const struct bt_progress *progress, struct bt_producer *ret_producer,
                       struct bt_error *error);

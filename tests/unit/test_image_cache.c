@@ -204,14 +204,16 @@ static void t_disk_is_built(void **state)
     struct world *world = *state;
     struct bt_error error = {0};
     char image[400];
-    install_fake(world, "echo \"$@\" > $W/arguments\n"
-                        "for a; do case $a in --aptopt=*) cat ${a#--aptopt=} > $W/settings;; esac; done\n"
-                        "echo \"$TMPDIR\" > $W/temporary; touch $TMPDIR/left-over; env > $W/environment\n"
-                        "echo 'I: unpacking' >&2; cat $W/root.tar; head -c 300000 /dev/zero");
+    install_fake(world,
+                 "echo \"$@\" > $W/arguments\n"
+                 "for a; do case $a in --aptopt=*) cat ${a#--aptopt=} > $W/settings;; esac; done\n"
+                 "echo \"$TMPDIR\" > $W/temporary; touch $TMPDIR/left-over; env > $W/environment\n"
+                 "echo 'I: unpacking...' >&2; echo 'I: done' >&2; cat $W/root.tar; head -c 300000 /dev/zero");
     assert_int_equal(setenv("BERTH_SECRET", "very-secret", 1), 0);
     assert_int_equal(build_disk(world, &error), 0);
     assert_int_equal(unsetenv("BERTH_SECRET"), 0);
     assert_contains(world->steps, "[unpacking]");
+    assert_null(strstr(world->steps, "[done]"));
     assert_contains(world->steps, "[writing the image]");
     bt_auto_free char *arguments = read_text(world, "arguments");
     assert_contains(arguments, "--mode=unshare --format=tar --variant=minbase --include=git");
