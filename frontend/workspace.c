@@ -119,13 +119,18 @@ static int link_packs(const char *state_folder, struct bt_error *error)
         bt_string_format("%s/" BT_WORKSPACE_GUEST_REPOSITORY "/objects/pack", state_folder);
     bt_auto_fd to_fd = open(to, O_PATH | O_DIRECTORY | O_CLOEXEC);
     DIR *folder = opendir(from);
-    int result = to_fd < 0 || folder == NULL ? -errno : 0;
+    if (to_fd < 0 || folder == NULL) {
+        int code = errno;
+        if (folder != NULL)
+            (void)closedir(folder);
+        return bt_fail(error, BT_EXIT_ERROR, code, NULL, "cannot open %s: %s", from, strerror(code));
+    }
+    int result = 0;
     for (struct dirent *entry; result == 0 && (entry = readdir(folder)) != NULL;) {
         if (entry->d_type == DT_REG && linkat(dirfd(folder), entry->d_name, to_fd, entry->d_name, 0) < 0)
             result = -errno;
     }
-    if (folder != NULL)
-        (void)closedir(folder);
+    (void)closedir(folder);
     return result < 0 ? bt_fail(error, BT_EXIT_ERROR, -result, NULL, "cannot link the packs of %s: %s", from,
                                 strerror(-result))
                       : 0;

@@ -66,13 +66,12 @@ static int examine(struct applying *applying, size_t index)
         reason = "it is not a file";
     int result =
         reason != NULL ? 0 : bt_workspace_look(applying->target_fd, change->path, &applying->found[index]);
-    if ((result == -ELOOP || result == -ENOTDIR) && is_way_cleared(applying, change->path))
-        result = 0;
-    else if (result == -ELOOP)
+    bool is_blocked = (result == -ELOOP || result == -ENOTDIR) && !is_way_cleared(applying, change->path);
+    if (is_blocked && result == -ELOOP)
         reason = "it would be reached through a symbolic link";
-    else if (result == -ENOTDIR && change->new_mode != 0)
+    else if (is_blocked && change->new_mode != 0)
         reason = "a file of yours is where it needs a folder";
-    else if (result < 0 && result != -ENOTDIR)
+    else if (result < 0 && result != -ENOTDIR && result != -ELOOP)
         return bt_fail(applying->error, BT_EXIT_ERROR, -result, "make it readable",
                        "cannot look at %s/%s: %s", applying->target_folder,
                        bt_workspace_printable(change->path, text), strerror(-result));
@@ -146,14 +145,14 @@ static int merge(struct applying *applying, char ret_tree[BT_WORKSPACE_ID_SIZE])
     int result = bt_workspace_git_run(&git, &output, &status, applying->error);
     if (result < 0)
         return result;
-    size_t length = output.data == NULL ? 0 : strlen(output.data);
-    if (status > 1 || !bt_workspace_id_is_valid(output.data == NULL ? "" : output.data, length))
+    const char *tree = output.data == NULL ? "" : output.data;
+    size_t length = strlen(tree);
+    if (status > 1 || !bt_workspace_id_is_valid(tree, length))
         return bt_fail(applying->error, BT_EXIT_ERROR, EIO, "berth needs git 2.38 or later",
                        "git merge-tree ended with status %d", status);
-    memcpy(ret_tree, output.data, length + 1);
-    for (size_t at = length + 1; at < output.length && output.data[at] != '\0';
-         at += strlen(output.data + at) + 1)
-        bt_list_add(&applying->result->conflicts, output.data + at);
+    memcpy(ret_tree, tree, length + 1);
+    for (size_t at = length + 1; at < output.length && tree[at] != '\0'; at += strlen(tree + at) + 1)
+        bt_list_add(&applying->result->conflicts, tree + at);
     return 0;
 }
 

@@ -98,17 +98,17 @@ static void compare(struct collection *collection)
         const struct bt_workspace_stamp *old = i < before->count ? &before->items[i] : NULL;
         const struct bt_workspace_stamp *new = j < now->count ? &now->items[j] : NULL;
         int order = old == NULL ? 1 : new == NULL ? -1 : strcmp(old->path, new->path);
-        if (order <= 0 && old->type == 'g') {
+        if (old != NULL && order <= 0 && old->type == 'g') {
             i++;
             continue;
         }
-        if (order >= 0 && new->type == 'g') {
+        if (new != NULL && order >= 0 && new->type == 'g') {
             j++;
             continue;
         }
         bool is_same = order == 0 && old->type == new->type &&strcmp(old->stamp, new->stamp) == 0 &&
                        old->size == new->size;
-        bool is_picked = order >= 0 && !is_same && is_wanted(collection, new, order > 0);
+        bool is_picked = new != NULL &&order >= 0 && !is_same &&is_wanted(collection, new, order > 0);
         if (is_picked)
             collection->picks[collection->pick_count++] = (struct pick){.stamp = new, .is_new = order > 0};
         else if (order < 0 || (order == 0 && !is_same))

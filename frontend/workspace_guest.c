@@ -246,10 +246,11 @@ static int ask_commit(const struct bt_workspace_guest *guest, const char *reposi
     int result = bt_workspace_ask(guest, &ask, &output, NULL, error);
     if (result < 0)
         return bt_error_prefix(error, "the clone has no commit");
-    size_t length = output.length > 0 ? output.length - 1 : 0;
-    if (!bt_workspace_id_is_valid(output.data == NULL ? "" : output.data, length))
+    const char *commit = output.data == NULL ? "" : output.data;
+    size_t length = strcspn(commit, "\n");
+    if (!bt_workspace_id_is_valid(commit, length))
         return bt_fail(error, BT_EXIT_ERROR, EBADMSG, NULL, "git in the guest gave no commit id");
-    memcpy(ret_commit, output.data, length);
+    memcpy(ret_commit, commit, length);
     ret_commit[length] = '\0';
     ask.arguments = list;
     ask.limit = LISTING_BYTES_MAX;

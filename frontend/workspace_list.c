@@ -42,11 +42,14 @@ static int list_repository(struct lister *lister, const char *prefix, const char
 
 /* Whether a folder is the top of a checkout: it has a .git, which is a folder, or a file (worktree,
  * submodule). */
-static bool has_repository(const char *folder)
+static bool has_repository(const char *folder, uid_t *ret_uid)
 {
     bt_auto_free char *path = bt_string_format("%s/.git", folder);
     struct stat status;
-    return lstat(path, &status) == 0 && (S_ISDIR(status.st_mode) || S_ISREG(status.st_mode));
+    if (lstat(path, &status) < 0 || (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode)))
+        return false;
+    *ret_uid = status.st_uid;
+    return true;
 }
 
 /* A name that git listed: a file, a link, or a repository of its own (a submodule, or one that git does not
@@ -69,10 +72,11 @@ static int add_listed(struct lister *lister, const char *name, int depth)
     if (found.mode != 0)
         return add_name(lister, plain);
     bt_auto_free char *folder = bt_string_format("%s/%s", lister->root, plain);
+    uid_t uid;
     if (!S_ISDIR(found.status.st_mode))
         bt_list_add_format(&lister->listing->notes, "%s is left out: it is neither a file nor a folder",
                            bt_workspace_printable(plain, text));
-    else if (!has_repository(folder))
+    else if (!has_repository(folder, &uid))
         bt_list_add_format(&lister->listing->notes, "submodule %s is not checked out here: it is left out",
                            bt_workspace_printable(plain, text));
     else if (depth >= NESTING_MAX)
@@ -249,7 +253,7 @@ static int list_repository(struct lister *lister, const char *prefix, const char
 {
     bt_auto_free char *folder =
         prefix[0] == '\0' ? bt_string_copy(lister->root) : bt_string_format("%s/%s", lister->root, prefix);
-    struct bt_spawn_result run;
+    struct bt_spawn_result run = {0};
     int result = imitate(lister, top);
     if (result == 0)
         result = run_list_files(lister, folder, top, &run);
@@ -269,6 +273,7 @@ static int list_repository(struct lister *lister, const char *prefix, const char
 static int add_walked(struct lister *lister, FTS *tree, FTSENT *found)
 {
     char text[BT_WORKSPACE_TEXT_SIZE];
+    uid_t uid;
     const char *name = found->fts_path + strlen(lister->root);
     name += strspn(name, "/");
     if (found->fts_level > 0 && strcmp(found->fts_name, ".git") == 0) {
@@ -281,7 +286,7 @@ static int add_walked(struct lister *lister, FTS *tree, FTSENT *found)
     case FTS_SLNONE:
         return add_name(lister, name);
     case FTS_D:
-        if (found->fts_level == 0 || lister->is_ignored_included || !has_repository(found->fts_path))
+        if (found->fts_level == 0 || lister->is_ignored_included || !has_repository(found->fts_path, &uid))
             return 0;
         (void)fts_set(tree, found, FTS_SKIP);
         return list_repository(lister, name, found->fts_path, 1);
@@ -325,10 +330,9 @@ static char *find_top(const char *root)
 {
     bt_auto_free char *top = bt_string_copy(root);
     for (bool is_root = true;; is_root = false) {
-        struct stat status;
-        if (has_repository(top) && stat(top, &status) == 0 &&
-            (is_root || status.st_uid == geteuid() || status.st_uid == 0))
-            return BT_TAKE(top);
+        uid_t uid;
+        if (has_repository(top, &uid) && (is_root || uid == geteuid() || uid == 0))
+            return bt_string_copy(top);
         char *slash = strrchr(top, '/');
         if (slash == NULL || slash == top)
             return NULL;

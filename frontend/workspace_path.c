@@ -199,8 +199,11 @@ const char *bt_workspace_printable(const char *path, char ret_text[BT_WORKSPACE_
 {
     size_t length = strlen(path);
     size_t used = length < BT_WORKSPACE_TEXT_SIZE ? length : BT_WORKSPACE_TEXT_SIZE - 4;
-    for (size_t i = 0; i < used; i++)
-        ret_text[i] = (unsigned char)path[i] < ' ' || path[i] == 0x7f ? '?' : path[i];
+    memcpy(ret_text, path, used);
+    for (size_t i = 0; i < used; i++) {
+        if ((unsigned char)path[i] < ' ' || path[i] == 0x7f)
+            ret_text[i] = '?';
+    }
     (void)memcpy(ret_text + used, used < length ? "..." : "", used < length ? 4 : 1);
     return ret_text;
 }

@@ -43,7 +43,7 @@ static void plant(const struct scene *scene)
         "\"$PWD/../included\"\n"
         "git config extensions.partialClone origin; git config remote.origin.url \"ext::$run\"; git config "
         "protocol.ext.allow always\n"
-        "git config remote.origin.promisor true; git config core.worktree /; rm -f ../witness*");
+        "git config remote.origin.promisor true; git config core.worktree ../..; rm -f ../witness*");
 }
 
 static void test_nothing_of_the_repository_runs(void **state)
@@ -66,6 +66,9 @@ static void test_nothing_of_the_repository_runs(void **state)
     run_in(scene->host, "grep -qx two file; grep -qx nineteen file; test \"$(cat n.txt)\" = n; cmp "
                         "sub/deep/s ../guest/sub/deep/s");
     expect_no_witness(scene);
+    /* The trap does work on who walks into it. */
+    run_in(scene->host,
+           "git config --unset core.worktree; git status >/dev/null 2>&1 || true; ls ../witness*");
 }
 
 static void test_nothing_of_a_parent_or_the_environment_runs(void **state)
