@@ -194,3 +194,14 @@ int bt_image_build(const struct bt_paths *paths, const char *recipe, const struc
 {
     return get(paths, recipe, true, true, progress, ret_image, error);
 }
+
+int bt_image_find(const struct bt_paths *paths, const char *recipe, const char *digest,
+                  struct bt_image *ret_image, struct bt_error *error)
+{
+    if (strlen(digest) == BT_DIGEST_TEXT_SIZE - 1 && strchr(recipe, '/') == NULL &&
+        strchr(digest, '/') == NULL && bt_cache_find(paths, recipe, digest, ret_image))
+        return 0;
+    return bt_fail(error, BT_EXIT_ERROR, ENOENT,
+                   "it was removed; what was built on it cannot be started again",
+                   "there is no image %.60s with the digest %.12s", recipe, digest);
+}

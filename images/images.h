@@ -36,7 +36,11 @@ int bt_image_get(const struct bt_paths *paths, const char *recipe, bool is_build
 /* Builds again even if cached. */
 int bt_image_build(const struct bt_paths *paths, const char *recipe, const struct bt_progress *progress,
                    struct bt_image *ret_image, struct bt_error *error);
-/* All cached images; *ret_images is owned by the caller (free). */
+/* The image of exactly this digest, from the cache: what a kept agent was started with, whatever the recipe
+ * says now. -ENOENT when it was removed. */
+int bt_image_find(const struct bt_paths *paths, const char *recipe, const char *digest,
+                  struct bt_image *ret_image, struct bt_error *error);
+/* All cached images, by name and then newest first; *ret_images is owned by the caller (free). */
 int bt_image_list(const struct bt_paths *paths, struct bt_image **ret_images, size_t *ret_count,
                   struct bt_error *error);
 

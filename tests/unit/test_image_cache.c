@@ -325,6 +325,11 @@ static void t_image_is_cached(void **state)
     assert_int_equal(bt_image_list(&world->paths, &list, &count, &error), 0);
     assert_int_equal(count, 1);
     assert_string_equal(list[0].digest, image.digest);
+    assert_int_equal(bt_image_find(&world->paths, "shell", image.digest, &again, &error), 0);
+    assert_string_equal(again.path, image.path);
+    image.digest[0] = image.digest[0] == 'a' ? 'b' : 'a';
+    assert_int_equal(bt_image_find(&world->paths, "shell", image.digest, &again, &error), -ENOENT);
+    assert_int_equal(bt_image_find(&world->paths, "../shell", image.digest, &again, &error), -ENOENT);
     assert_int_equal(count_files(world, "data/images"), 1);
 }
 
