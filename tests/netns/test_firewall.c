@@ -490,7 +490,10 @@ static void t_port_of_another_uid_inherits_nothing(void **state)
     int server = bt_test_serve(cast.agent.namespace_fd, SOCK_DGRAM, ANY, 5000);
     int alice = bt_test_dial_udp(-1, ALICE, 5555, cast.agent.guest, 5000);
     assert_true(server >= 0 && alice >= 0);
-    assert_true(bt_test_passes(alice, server, "mine", NULL, SOON_MS));
+    struct sockaddr_in peer;
+    assert_true(bt_test_passes(alice, server, "mine", &peer, SOON_MS));
+    assert_int_equal(connect(server, (const struct sockaddr *)&peer, sizeof(peer)), 0);
+    assert_true(bt_test_passes(server, alice, "yours", NULL, SOON_MS)); /* established, for conntrack */
     close(alice);
     int bob = bt_test_dial_udp(-1, BOB, 5555, cast.agent.guest, 5000);
     assert_true(bob >= 0);
@@ -707,63 +710,61 @@ static void t_slot_reuse_inherits_no_flow(void **state)
     guest_stop(&second);
 }
 
-/* The conntrack entry of the last lessee, put back after its deletion: the mark alone must hold. */
+/* Puts a conntrack entry of an earlier lessee back: from:from_port -> to:to_port, answered by server. False:
+ * no such command here. */
+static bool is_old_flow_there(uint32_t generation, uint32_t from, const char *from_port, uint32_t to,
+                              const char *to_port, uint32_t server)
+{
+    char mark[16], source[BT_IPV4_TEXT_SIZE], destination[BT_IPV4_TEXT_SIZE], answering[BT_IPV4_TEXT_SIZE];
+    snprintf(mark, sizeof(mark), "%u", generation);
+    bt_ipv4_format(from, source);
+    bt_ipv4_format(to, destination);
+    bt_ipv4_format(server, answering);
+    const char *entry[40] = {"conntrack", "-I",      "-p",      "udp",   "-s", source,      "-d", destination,
+                             "-r",        answering, "-q",      source,  "-t", "60",        "-m", mark,
+                             "--sport",   from_port, "--dport", to_port, "-u", "SEEN_REPLY"};
+    const char *ports[] = {"--reply-port-src", to_port, "--reply-port-dst", from_port};
+    memcpy(entry + 22, ports, sizeof(ports));
+    if (server != to) {
+        entry[26] = "-g";
+        entry[27] = answering;
+    }
+    int status = bt_test_run(-1, entry);
+    assert_true(status == 0 || status == 127);
+    return status == 0;
+}
+
+/* The conntrack entries of the last lessee, put back after their deletion: the mark alone must hold. The same
+ * user, so that neither the pair nor the owner forbids anything. */
 static void t_mark_alone_holds(void **state)
 {
-    static struct guest first, second; /* outlives a failure */
-    char mark[16], source[BT_IPV4_TEXT_SIZE], host[BT_IPV4_TEXT_SIZE], gateway[BT_IPV4_TEXT_SIZE];
+    static struct guest first, second; /* outlive a failure */
     (void)state;
     guest_lease(&first, 12, BT_ROLE_AGENT, ALICE, 0);
     guest_stop(&first);
     collect();
-    guest_lease(&second, 12, BT_ROLE_AGENT, ALICE, 0); /* the same user: the pair itself is permitted */
-    snprintf(mark, sizeof(mark), "%u", first.lease.generation);
-    bt_ipv4_format(second.guest, source);
-    bt_ipv4_format(second.host, host);
-    bt_ipv4_format(cast.gateway.guest, gateway);
-    const char *const entry[] = {"conntrack",
-                                 "-I",
-                                 "-p",
-                                 "udp",
-                                 "-s",
-                                 source,
-                                 "-d",
-                                 host,
-                                 "-r",
-                                 gateway,
-                                 "-q",
-                                 source,
-                                 "--sport",
-                                 "5353",
-                                 "--dport",
-                                 "53",
-                                 "--reply-port-src",
-                                 "53",
-                                 "--reply-port-dst",
-                                 "5353",
-                                 "-g",
-                                 gateway,
-                                 "-t",
-                                 "60",
-                                 "-m",
-                                 mark,
-                                 "-u",
-                                 "SEEN_REPLY",
-                                 NULL};
-    int server = bt_test_serve(cast.gateway.namespace_fd, SOCK_DGRAM, ANY, 53);
-    int client = bt_test_dial_udp(second.namespace_fd, ROOT, 5353, second.host, 53);
-    assert_true(server >= 0 && client >= 0);
-    if (bt_test_run(-1, entry) == 127) {
+    guest_lease(&second, 12, BT_ROLE_AGENT, ALICE, 0);
+    uint32_t old = first.lease.generation;
+    if (!is_old_flow_there(old, second.guest, "5353", second.host, "53", cast.gateway.guest) ||
+        !is_old_flow_there(old, second.host, "5555", second.guest, "5000", second.guest)) {
         skip(); /* the conntrack command is not installed */
-    } else {
-        assert_false(bt_test_passes(client, server, "x", NULL, NEVER_MS));
-        assert_false(bt_test_passes(client, server, "x", NULL, NEVER_MS));
+        return;
     }
-    int other = bt_test_dial_udp(second.namespace_fd, ROOT, 5356, second.host, 53);
-    assert_true(bt_test_passes(other, server, "y", NULL, SOON_MS));
-    close(server);
-    close(client);
-    close(other);
+    int gateway = bt_test_serve(cast.gateway.namespace_fd, SOCK_DGRAM, ANY, 53);
+    int guest = bt_test_serve(second.namespace_fd, SOCK_DGRAM, ANY, 5000);
+    int from_guest = bt_test_dial_udp(second.namespace_fd, ROOT, 5353, second.host, 53);
+    int from_host = bt_test_dial_udp(-1, ALICE, 5555, second.guest, 5000);
+    assert_true(gateway >= 0 && guest >= 0 && from_guest >= 0 && from_host >= 0);
+    assert_false(bt_test_passes(from_guest, gateway, "x", NULL, NEVER_MS));
+    assert_false(bt_test_passes(from_host, guest, "x", NULL, NEVER_MS));
+    /* Other ports are new flows. */
+    int new_from_guest = bt_test_dial_udp(second.namespace_fd, ROOT, 5356, second.host, 53);
+    int new_from_host = bt_test_dial_udp(-1, ALICE, 5556, second.guest, 5000);
+    assert_true(bt_test_passes(new_from_guest, gateway, "y", NULL, SOON_MS));
+    assert_true(bt_test_passes(new_from_host, guest, "y", NULL, SOON_MS));
+    int fds[] = {gateway, guest, from_guest, from_host, new_from_guest, new_from_host};
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(fds); i++)
+        close(fds[i]);
     guest_stop(&second);
 }
 
