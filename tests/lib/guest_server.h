@@ -11,7 +11,8 @@
 struct guest_server {
     pid_t pid; /* of dropbear; 0 = not running */
     struct bt_guest_keys keys;
-    struct bt_guest_address address; /* 127.0.0.1, the port given */
+    struct bt_guest_address address; /* port 22 */
+    const char *network; /* name of a network namespace (ip-netns(8)) that it runs in; NULL = the test's */
 };
 
 /* Called first in main(): executes the program again inside new network, mount and process namespaces (and a
@@ -22,8 +23,11 @@ void guest_server_enter_namespaces(void);
 /* A file of the build, found from the place of the test program: "berth-init", "berth-probe". */
 char *guest_server_build_path(const char *name);
 
-/* Makes keys, places berth-init and the keys, starts dropbear. Aborts the test program on failure. */
-void guest_server_start(struct guest_server *server, uint16_t port);
+/* Makes keys, starts dropbear on address (host byte order), in the network namespace named or, with NULL, in
+ * the test's own. Ends the test program on failure. */
+void guest_server_start(struct guest_server *server, uint32_t address, const char *network);
+/* Runs text by /bin/sh: for setting up a test and comparing files. Returns the exit status. */
+int guest_server_shell(const char *text);
 /* Starts dropbear again with the keys it had. */
 void guest_server_restart(struct guest_server *server);
 void guest_server_stop(struct guest_server *server); /* the connections of others live on */
