@@ -226,6 +226,15 @@ static void t_guest_passes_exit_statuses(void **state)
     assert_int_equal(run(AGENT, folder_as_program), 126);
 }
 
+/* The host's key opens one command; there is no shell behind it. */
+static void t_guest_gives_no_shell_to_logins(void **state)
+{
+    (void)state;
+    expect_output(0, "grep ^root: /etc/passwd | cut -d: -f7", "/run/berth/bin/berth-init\n");
+    expect_output(0, "/run/berth/bin/berth-init -c 'id' 2>/dev/null; echo $?", "64\n");
+    expect_output(AGENT, "grep ^agent: /etc/passwd | cut -d: -f6,7", "/home/agent:/bin/bash\n");
+}
+
 static void t_guest_keeps_secrets_from_the_agent(void **state)
 {
     (void)state;
@@ -320,6 +329,7 @@ int main(void)
         cmocka_unit_test(t_guest_runs_commands_as_the_agent),
         cmocka_unit_test(t_guest_agent_has_no_privilege),
         cmocka_unit_test(t_guest_passes_exit_statuses),
+        cmocka_unit_test(t_guest_gives_no_shell_to_logins),
         cmocka_unit_test(t_guest_keeps_secrets_from_the_agent),
         cmocka_unit_test(t_guest_is_on_its_network),
         cmocka_unit_test(t_guest_disks_are_mounted_for_the_agent),

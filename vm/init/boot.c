@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "vm/init/init.h"
+#include "vm/init/login.h"
 
 #define PROGRAMS BT_INIT_RUN_FOLDER "/bin"
 
@@ -71,19 +72,6 @@ static void write_agent_files(const struct bt_settings *settings)
     write_or_die("/etc/hosts", text, 0644);
 }
 
-/* dropbear looks for the key in root's home only. */
-static void install_host_key(void)
-{
-    static char keys[BT_SETTINGS_LENGTH_MAX];
-    size_t length;
-    int result = bt_init_read_file(BT_INIT_RUN_FOLDER "/authorized_keys", keys, sizeof(keys), &length);
-    if (result < 0)
-        bt_init_fatal("cannot read the host's key: %s", strerror(-result));
-    if (bt_init_make_folder("/root", 0700, 0, 0) < 0 || bt_init_make_folder("/root/.ssh", 0700, 0, 0) < 0)
-        bt_init_fatal("the root image has no usable /root");
-    write_or_die("/root/.ssh/authorized_keys", keys, 0600);
-}
-
 static void boot_agent(const struct bt_settings *settings)
 {
     static const char host_key[] = BT_INIT_RUN_FOLDER "/dropbear_ed25519_host_key";
@@ -94,7 +82,7 @@ static void boot_agent(const struct bt_settings *settings)
     static const struct bt_init_service dropbear = {.arguments = arguments};
     bt_init_enter_agent_root(settings);
     write_agent_files(settings);
-    install_host_key();
+    bt_login_prepare();
     bt_init_serve(&dropbear);
 }
 

@@ -2,6 +2,8 @@
  *
  *   (PID 1)              boots the guest, see boot.c
  *   berth-init run       executes one request from standard input, see run_command.c
+ *   berth-init -c "/run/berth/bin/berth-init run"
+ *                        the same, as root's login shell is called for it, see login.c
  *   berth-init poweroff  asks PID 1 to switch the machine off
  */
 #include <errno.h>
@@ -12,10 +14,14 @@
 
 #include "vm/init/init.h"
 
+#define RUN_COMMAND BT_INIT_RUN_FOLDER "/bin/berth-init run"
+
 int main(int argument_count, char **arguments)
 {
     if (getpid() == 1)
         bt_init_boot();
+    if (argument_count == 3 && strcmp(arguments[1], "-c") == 0 && strcmp(arguments[2], RUN_COMMAND) == 0)
+        return bt_init_run_command();
     if (argument_count == 2 && strcmp(arguments[1], "run") == 0)
         return bt_init_run_command();
     if (argument_count == 2 && strcmp(arguments[1], "poweroff") == 0) {
