@@ -15,6 +15,7 @@
 #define TOKEN_BYTES 32U
 #define TRUST_MAX (8UL * 1024 * 1024)
 #define HOST_TRUST "/etc/ssl/certs/ca-certificates.crt"
+#define PROGRAM_MAX (64UL * 1024 * 1024)
 #define STOP_GRACE_MS 3000
 #define WATCH_MS 3000
 
@@ -69,12 +70,20 @@ static int boot(struct bt_keeper_agent *agent, const struct bt_guest_keys *keys,
 {
     struct bt_keeper *keeper = agent->keeper;
     struct bt_image kernel, root;
+    char probe_path[512];
+    bt_auto_buffer probe = {0};
+    int result = bt_program_path("berth-probe", probe_path, error);
+    if (result == 0)
+        result = bt_file_read(probe_path, PROGRAM_MAX, &probe, error);
+    if (result < 0)
+        return result;
     struct bt_guest_file files[] = {
+        {"bin/berth-probe", probe.data, probe.length, 0755},
         {"authorized_keys", keys->public_key, strlen(keys->public_key), 0400},
         {"dropbear_ed25519_host_key", keys->host_key.data, keys->host_key.length, 0400},
         {"config/trust.pem", trust->data == NULL ? "" : trust->data, trust->length, 0444},
     };
-    int result = bt_image_get(&keeper->paths, "kernel", false, NULL, &kernel, error);
+    result = bt_image_get(&keeper->paths, "kernel", false, NULL, &kernel, error);
     if (result == 0)
         result = bt_image_get(&keeper->paths, bt_keeper_text(keeper, "image"), false, NULL, &root, error);
     if (result < 0)
