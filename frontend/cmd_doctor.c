@@ -76,7 +76,7 @@ static int bt_doctor_run(struct bt_context *context, struct bt_error *error)
                                         bt_output_json_text(*finding->advice ? finding->advice : NULL)));
     }
     bt_doctor_print(&context->output, &doctor);
-    bt_output_print(&context->output, "%zu ok, %zu warnings, %zu failures\n", counts[BT_HEALTH_OK],
+    bt_output_print(&context->output, "%zu ok, %zu to look at, %zu missing\n", counts[BT_HEALTH_OK],
                     counts[BT_HEALTH_WARN], counts[BT_HEALTH_FAIL]);
     bt_output_document(&context->output,
                        json_pack("{s:b, s:o}", "is_ready", counts[BT_HEALTH_FAIL] == 0, "checks", checks));
