@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,6 +199,16 @@ static const char *attempt_privileges(const struct bt_jail_report *report)
     return NULL;
 }
 
+static const char *attempt_without_namespaces(const struct bt_jail_report *report)
+{
+    if ((report->parts & BT_JAIL_NETWORK) != 0)
+        return "a namespace was made all the same";
+    const char *possible = attempt_sockets(report);
+    if (possible == NULL)
+        possible = attempt_files(report);
+    return possible != NULL ? possible : attempt_processes(report);
+}
+
 /* A program started in the jail is as bound as the process that starts it: cat can read one file, not the
  * other. */
 static const char *attempt_program(const struct bt_jail_report *report)
@@ -239,6 +250,42 @@ static void t_jail_has_no_privilege(void **state)
 {
     (void)state;
     expect_nothing_possible(attempt_privileges);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    int file_fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (file_fd < 0 || write(file_fd, text, strlen(text)) != (ssize_t)strlen(text))
+        _exit(3);
+    (void)close(file_fd);
+}
+
+/* As on a machine that permits no user namespaces: a namespace whose limit of further ones is 0. */
+static void t_jail_holds_without_namespaces(void **state)
+{
+    (void)state;
+    char map[64];
+    unsigned uid = geteuid();
+    int status;
+    (void)snprintf(map, sizeof(map), "0 %u 1\n", uid);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (unshare(CLONE_NEWUSER) < 0)
+            _exit(2);
+        write_text("/proc/self/uid_map", map);
+        write_text("/proc/sys/user/max_user_namespaces", "0");
+        pid_t parent_pid = getpid();
+        pid = fork();
+        if (pid == 0)
+            enter_and_attempt(attempt_without_namespaces, 0, parent_pid);
+        if (pid < 0 || waitpid(pid, &status, 0) != pid)
+            _exit(4);
+        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 5);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void t_jail_binds_programs(void **state)
@@ -332,9 +379,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_jail_has_no_sockets),       cmocka_unit_test(t_jail_has_no_network),
         cmocka_unit_test(t_jail_opens_only_its_files), cmocka_unit_test(t_jail_reaches_no_process),
-        cmocka_unit_test(t_jail_has_no_privilege),     cmocka_unit_test(t_jail_binds_programs),
-        cmocka_unit_test(t_jail_ends_with_its_parent), cmocka_unit_test(t_jail_refuses_an_orphan),
-        cmocka_unit_test(t_jail_says_what_holds),
+        cmocka_unit_test(t_jail_has_no_privilege),     cmocka_unit_test(t_jail_holds_without_namespaces),
+        cmocka_unit_test(t_jail_binds_programs),       cmocka_unit_test(t_jail_ends_with_its_parent),
+        cmocka_unit_test(t_jail_refuses_an_orphan),    cmocka_unit_test(t_jail_says_what_holds),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }
