@@ -7,6 +7,7 @@
 #include "frontend/command.h"
 #include "frontend/describe.h"
 #include "frontend/manifest.h"
+#include "frontend/start.h"
 
 static void bt_list_add_row(struct bt_table *table, const struct bt_agent *agent, bool has_environment,
                             int64_t now)
@@ -62,7 +63,7 @@ static int bt_list_names(struct bt_context *context, const struct bt_agent *agen
     int r = 0;
 
     if (strcmp(what, "manifests") == 0)
-        r = bt_agent_names(&context->paths, ".", &names, error);
+        r = bt_agent_names(&context->paths, bt_start_own_folder(), &names, error);
     else if (strcmp(what, "bottles") == 0)
         r = bt_bottle_names(&context->paths, &names, error);
     else

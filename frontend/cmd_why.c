@@ -88,7 +88,7 @@ static int bt_why_planned(struct bt_context *context, const char *manifest, json
     struct bt_plan_request request = {
         .paths = &context->paths,
         .agent = manifest,
-        .project_folder = bt_option_value(&context->arguments, "workspace", "."),
+        .project_folder = bt_option_value(&context->arguments, "workspace", bt_start_own_folder()),
     };
     int r = text ? bt_start_split(text, "bottles", &bottles, error) : 0;
 

@@ -10,6 +10,7 @@
 #include "frontend/command.h"
 #include "frontend/complete.h"
 #include "frontend/manifest.h"
+#include "frontend/start.h"
 
 struct bt_completion {
     const char *current;
@@ -63,7 +64,7 @@ static void bt_complete_manifests(struct bt_completion *completion)
 
     if (bt_paths_load(&paths, NULL) < 0)
         return;
-    (void)bt_agent_names(&paths, ".", &names, NULL);
+    (void)bt_agent_names(&paths, bt_start_own_folder(), &names, NULL);
     for (size_t i = 0; i < names.count; i++)
         bt_complete_add(completion, names.items[i]);
 }

@@ -236,8 +236,9 @@ int bt_project_open(const char *project_folder, int *ret_fd, char ret_path[4096]
             break;
         if (errno != ENOENT)
             return bt_fail(error, BT_EXIT_ERROR, errno,
-                           "it must be a folder of your own, not a symbolic link", "cannot enter %s: %s",
-                           path, strerror(errno));
+                           errno == EACCES ? "make its folder readable for yourself"
+                                           : "it must be a folder of your own, not a symbolic link",
+                           "cannot enter %s: %s", path, strerror(errno));
         slash = strrchr(folder, '/');
         if (!slash || strcmp(folder, "/") == 0)
             return 0;

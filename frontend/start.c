@@ -15,6 +15,13 @@
 
 #define BT_REPOSITORY_BYTES_MAX 1024U
 
+const char *bt_start_own_folder(void)
+{
+    bt_auto_free char *path = realpath(".", NULL);
+
+    return path && access(path, R_OK | X_OK) == 0 ? "." : NULL;
+}
+
 int bt_start_split(const char *text, const char *option, struct bt_list *ret_names, struct bt_error *error)
 {
     for (;;) {
@@ -190,7 +197,7 @@ static int bt_start_plan(struct bt_context *context, const struct bt_start *star
         .paths = &context->paths,
         .agent = start->manifest,
         /* Without a workspace, the project is where the user stands. */
-        .project_folder = start->workspace ? start->workspace : ".",
+        .project_folder = start->workspace ? start->workspace : bt_start_own_folder(),
     };
     int r = text ? bt_start_split(text, "bottles", &bottles, error) : 0;
 
@@ -205,15 +212,18 @@ static int bt_start_plan(struct bt_context *context, const struct bt_start *star
 
 static int bt_start_confirm(struct bt_context *context, const struct bt_plan *plan, struct bt_error *error)
 {
+    bool is_assumed = bt_option_is_set(&context->arguments, "yes");
     char question[512];
 
     /* The user's own manifests are the user's word; a repository's are not. */
     if (!plan->is_project_agent)
         return 0;
+    if (!is_assumed)
+        bt_start_print_plan(&context->output, plan);
     snprintf(question, sizeof(question), "run the agent that %.300s describes, with bottle %s?",
              plan->agent_source,
              plan->bottles.count ? plan->bottles.items[plan->bottles.count - 1] : BT_BOTTLE_NONE);
-    return bt_command_confirm(context, bt_option_is_set(&context->arguments, "yes"), question, error);
+    return bt_command_confirm(context, is_assumed, question, error);
 }
 
 static void bt_start_report(struct bt_context *context, const struct bt_launch_outcome *outcome)
@@ -233,8 +243,8 @@ static void bt_start_report(struct bt_context *context, const struct bt_launch_o
         output, json_pack("{s:s, s:s, s:b, s:o, s:b, s:O?, s:O?, s:f}", "name", outcome->name, "environment",
                           context->environment, "has_ended", outcome->has_ended, "exit_status",
                           outcome->has_ended ? json_integer(outcome->exit_status) : json_null(), "has_patch",
-                          outcome->has_patch, "steps", outcome->steps, "probe", outcome->probe, "first_command_ms",
-                          outcome->first_command_ms));
+                          outcome->has_patch, "steps", outcome->steps, "probe", outcome->probe,
+                          "first_command_ms", outcome->first_command_ms));
 }
 
 static int bt_start_launch(struct bt_context *context, const struct bt_start *start,

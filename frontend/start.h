@@ -34,6 +34,10 @@ struct bt_start {
 /* Plans, asks what must be asked, launches, reports; context->exit_status is 3 when the agent failed. */
 int bt_start_run(struct bt_context *context, const struct bt_start *start, struct bt_error *error);
 
+/* The folder whose project counts when none was named: the one the user stands in, "."; NULL when that cannot
+ * be looked at by its path (a shell whose folder was removed, or closed to this user). */
+const char *bt_start_own_folder(void);
+
 /* Splits "a,b" into names. BT_EXIT_USAGE on an empty one. */
 int bt_start_split(const char *text, const char *option, struct bt_list *ret_names, struct bt_error *error);
 
