@@ -59,8 +59,7 @@ void bt_kernel_close(struct bt_kernel *kernel)
     kernel->is_provisioned = false;
 }
 
-/* ---- provision
- * --------------------------------------------------------------------------------------------------- */
+/* ---- provision -------------------------------------------------------------------------------------- */
 
 static int make_table(struct bt_kernel *kernel, bool is_replaced, struct bt_lease_table live)
 {
@@ -196,8 +195,7 @@ int bt_kernel_provision(struct bt_kernel *kernel, struct bt_lease ret_leases[BT_
     return 0;
 }
 
-/* ---- transactions, and what an ambiguous answer meant
- * ------------------------------------------------------------ */
+/* ---- transactions, and what an ambiguous answer meant ----------------------------------------------- */
 
 /* Commits; when it cannot be told whether the kernel acted, asks for the lease's record: a transaction is
  * whole. */
@@ -215,9 +213,7 @@ static int commit_lease(struct bt_kernel *kernel, struct bt_batch *batch, enum b
     return (found == 0) == is_wanted ? 0 : -EIO;
 }
 
-/* ---- lease
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- lease ------------------------------------------------------------------------------------------ */
 
 static int add_rules(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease)
 {
@@ -265,8 +261,7 @@ int bt_kernel_lease(struct bt_kernel *kernel, struct bt_lease_table table, const
     return 0;
 }
 
-/* ---- release
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- release ---------------------------------------------------------------------------------------- */
 
 static int remove_rules(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_slot *slot)
 {
@@ -316,8 +311,7 @@ int bt_kernel_release(struct bt_kernel *kernel, struct bt_lease_table table, con
     return error < 0 ? error : link_error;
 }
 
-/* ---- collect
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- collect ---------------------------------------------------------------------------------------- */
 
 static struct bt_lease_table live_of_slots(const struct bt_kernel *kernel)
 {
@@ -375,8 +369,7 @@ size_t bt_kernel_dead_count(const struct bt_kernel *kernel)
     return count;
 }
 
-/* ---- restart
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- restart ---------------------------------------------------------------------------------------- */
 
 int bt_kernel_reserve_all(struct bt_kernel *kernel, struct bt_lease_table live, uint64_t deadline_ms)
 {
@@ -452,8 +445,7 @@ int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table, const 
     return bt_flows_delete(kernel, &sealed);
 }
 
-/* ---- counters, drift
- * ------------------------------------------------------------------------------------------------ */
+/* ---- counters, drift -------------------------------------------------------------------------------- */
 
 int bt_kernel_counters(struct bt_kernel *kernel, const struct bt_lease *lease, struct bt_lease_counters *ret)
 {

@@ -120,12 +120,12 @@ struct bt_kernel {
     uint32_t high_water; /* generations up to this one may have been handed out */
     uint64_t reserved_deadline_ms;
     bool is_provisioned, has_ipv6;
-    bool does_host_forward; /* net.ipv4.conf.all.forwarding */
     struct bt_slot slots[BT_POOL_SLOTS_MAX];
     struct bt_uplink uplinks[BT_UPLINKS_MAX];
     size_t uplink_count;
     uint8_t batch_buffer[BT_BATCH_SIZE];
     uint8_t receive_buffer[BT_RECEIVE_SIZE];
+    uint8_t event_buffer[BT_RECEIVE_SIZE]; /* its own: looking at an event may ask and answer */
 };
 
 /* ---- kernel_linux_netlink.c ------------------------------------------------------------------------------
@@ -258,6 +258,8 @@ int bt_link_create(struct bt_kernel *kernel, const struct bt_lease *lease, int *
 int bt_link_set_up(struct bt_kernel *kernel, uint16_t slot) BT_MUST_CHECK;
 int bt_link_set_down(struct bt_kernel *kernel, uint16_t slot, bool is_dead) BT_MUST_CHECK;
 int bt_link_set_all(struct bt_kernel *kernel, bool is_up) BT_MUST_CHECK;
+/* Writes the per-interface settings of all leased devices again. */
+int bt_link_settle_all(struct bt_kernel *kernel) BT_MUST_CHECK;
 /* Is the device of the lease there, and as it was made? -ENODEV, -EPERM. */
 int bt_link_check(struct bt_kernel *kernel, const struct bt_lease *lease, int ifindex) BT_MUST_CHECK;
 bool bt_link_exists(struct bt_kernel *kernel, int ifindex);
@@ -272,6 +274,7 @@ int bt_link_disown_strangers(struct bt_kernel *kernel) BT_MUST_CHECK;
 
 /* Makes the interfaces of the default routes forward. */
 int bt_uplinks_refresh(struct bt_kernel *kernel) BT_MUST_CHECK;
+int bt_uplinks_return(struct bt_kernel *kernel, int ifindex) BT_MUST_CHECK;
 /* The interface is gone. */
 int bt_uplink_forget(struct bt_kernel *kernel, int ifindex) BT_MUST_CHECK;
 

@@ -95,8 +95,7 @@ void bt_set_flush(struct bt_batch *batch, enum bt_set set)
     bt_batch_message_end(batch, message);
 }
 
-/* ---- keys
- * --------------------------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------------- */
 
 static void key_append(struct bt_element *element, const void *data, uint32_t length)
 {
@@ -127,8 +126,7 @@ void bt_element_interface(enum bt_set set, int ifindex, struct bt_element *ret_e
     key_u32(ret_element, (uint32_t)ifindex);
 }
 
-/* ---- user data: one TLV as nft uses them, of a type that nft does not know and passes over
- * -------------------- */
+/* ---- user data: one TLV as nft uses them, of a type that nft does not know and passes over ---------- */
 
 #define RECORD_TYPE 200U
 #define RECORD_VERSION 1U
@@ -203,8 +201,7 @@ int bt_state_read(const struct bt_element *element, uint32_t *ret_high_water)
     return 0;
 }
 
-/* ---- the elements of a lease
- * ---------------------------------------------------------------------------------- */
+/* ---- the elements of a lease ------------------------------------------------------------------------ */
 
 struct addresses {
     uint32_t ifindex, host, guest; /* addresses in network byte order */

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <libmnl/libmnl.h>
 #include <linux/filter.h>
+#include <linux/netconf.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <string.h>
@@ -46,6 +47,9 @@ int bt_events_open(struct bt_kernel *kernel)
     error = bt_netlink_open(NETLINK_ROUTE, RTMGRP_LINK | RTMGRP_IPV4_ROUTE, &links_fd, &ignored);
     if (error < 0)
         return error;
+    group = RTNLGRP_IPV4_NETCONF;
+    if (setsockopt(links_fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)) < 0)
+        return -errno;
     kernel->netfilter_events_fd = bt_fd_take(&rules_fd);
     kernel->route_events_fd = bt_fd_take(&links_fd);
     return 0;
@@ -61,6 +65,7 @@ struct findings {
     struct bt_kernel *kernel;
     bool is_drift;
     bool is_uplink_touched;
+    bool is_forwarding_touched;
 };
 
 /* Every nftables event but the new generation names its table in attribute 1. */
@@ -99,6 +104,22 @@ static void look_at_link(const struct nlmsghdr *message, struct findings *findin
     findings->is_uplink_touched = true;
 }
 
+/* Somebody wrote to net.ipv4.conf: our own settings are made by rtnetlink and tell nobody. Writing "all"
+ * writes to every interface, ours too. */
+static void look_at_settings(const struct nlmsghdr *message, struct findings *findings)
+{
+    struct bt_attributes walk = bt_attributes_of(message, sizeof(struct netconfmsg));
+    const struct nlattr *forwarding = bt_attribute_find(walk, NETCONFA_FORWARDING);
+    int ifindex = (int)bt_attribute_u32(bt_attribute_find(walk, NETCONFA_IFINDEX), 0);
+    if (!forwarding)
+        return;
+    if (ifindex == NETCONFA_IFINDEX_ALL)
+        findings->is_forwarding_touched = true;
+    else if (ifindex > 0 && bt_attribute_u32(forwarding, 0) != 0 &&
+             bt_uplinks_return(findings->kernel, ifindex) < 0)
+        findings->is_drift = true;
+}
+
 static void look_at_route(const struct nlmsghdr *message, struct findings *findings)
 {
     switch (message->nlmsg_type) {
@@ -112,6 +133,10 @@ static void look_at_route(const struct nlmsghdr *message, struct findings *findi
         if (mnl_nlmsg_get_payload_len(message) >= sizeof(struct rtmsg) &&
             ((const struct rtmsg *)mnl_nlmsg_get_payload(message))->rtm_dst_len == 0)
             findings->is_uplink_touched = true;
+        break;
+    case RTM_NEWNETCONF:
+        if (mnl_nlmsg_get_payload_len(message) >= sizeof(struct netconfmsg))
+            look_at_settings(message, findings);
         break;
     default:
         break;
@@ -127,7 +152,7 @@ static int read_events(struct findings *findings, int fd, look look_at)
     bool is_lossy = false;
     for (int i = 0; i < DATAGRAMS_PER_TURN; i++) {
         ssize_t length =
-            recv(fd, kernel->receive_buffer, sizeof(kernel->receive_buffer), MSG_DONTWAIT | MSG_TRUNC);
+            recv(fd, kernel->event_buffer, sizeof(kernel->event_buffer), MSG_DONTWAIT | MSG_TRUNC);
         if (length < 0 && errno == EINTR)
             continue;
         if (length < 0 && errno == ENOBUFS) {
@@ -136,12 +161,12 @@ static int read_events(struct findings *findings, int fd, look look_at)
         }
         if (length < 0)
             return errno == EAGAIN || errno == EWOULDBLOCK ? is_lossy : -errno;
-        if ((size_t)length > sizeof(kernel->receive_buffer)) {
+        if ((size_t)length > sizeof(kernel->event_buffer)) {
             is_lossy = true;
             continue;
         }
         int left = (int)length;
-        const struct nlmsghdr *message = (const struct nlmsghdr *)(const void *)kernel->receive_buffer;
+        const struct nlmsghdr *message = (const struct nlmsghdr *)(const void *)kernel->event_buffer;
         for (; mnl_nlmsg_ok(message, left); message = mnl_nlmsg_next(message, &left))
             look_at(message, findings);
     }
@@ -157,11 +182,12 @@ int bt_kernel_handle_events(struct bt_kernel *kernel, bool *ret_is_drift)
     int links = read_events(&findings, kernel->route_events_fd, look_at_route);
     if (links < 0)
         return links;
-    if (findings.is_uplink_touched || links > 0) {
-        int error = bt_uplinks_refresh(kernel);
-        if (error < 0)
-            findings.is_drift = true; /* the set of borrowed interfaces could not be written */
-    }
+    /* What could not be put right here is drift: the engine verifies, and repairs. */
+    if ((findings.is_forwarding_touched || links > 0) && bt_link_settle_all(kernel) < 0)
+        findings.is_drift = true;
+    if ((findings.is_uplink_touched || findings.is_forwarding_touched || links > 0) &&
+        bt_uplinks_refresh(kernel) < 0)
+        findings.is_drift = true;
     *ret_is_drift = findings.is_drift || rules > 0;
     return 0;
 }

@@ -37,8 +37,7 @@ static int delete_by_mark(struct bt_kernel *kernel, uint32_t mark)
     return bt_batch_send_nftables(kernel, &batch);
 }
 
-/* ---- flows that others opened towards a server: their mark is the dialler's, which may live on
- * ---------------- */
+/* ---- flows that others opened towards a server: their mark is the dialler's, which may live on ------ */
 
 #define FLOWS_PER_ROUND 64U
 #define TUPLE_ROOM 256U

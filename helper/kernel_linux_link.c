@@ -20,8 +20,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* ---- messages
- * ------------------------------------------------------------------------------------------------ */
+/* ---- messages --------------------------------------------------------------------------------------- */
 
 static struct nlmsghdr *link_message(struct bt_batch *batch, uint16_t type, int ifindex)
 {
@@ -133,8 +132,7 @@ static void encode_down(struct bt_batch *batch, int ifindex, bool is_dead)
     bt_batch_message_end(batch, message);
 }
 
-/* ---- making
- * -------------------------------------------------------------------------------------------------- */
+/* ---- making ----------------------------------------------------------------------------------------- */
 
 static int tap_open(const struct bt_kernel *kernel, const struct bt_lease *lease, int *ret_fd,
                     int *ret_ifindex)
@@ -204,8 +202,7 @@ int bt_link_create(struct bt_kernel *kernel, const struct bt_lease *lease, int *
     return 0;
 }
 
-/* ---- up and down
- * ---------------------------------------------------------------------------------------------- */
+/* ---- up and down ------------------------------------------------------------------------------------ */
 
 static void encode_slot_up(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot)
 {
@@ -240,9 +237,12 @@ int bt_link_set_down(struct bt_kernel *kernel, uint16_t slot, bool is_dead)
     return error == -ENODEV ? 0 : error;
 }
 
+/* Appends what is wanted of one slot. */
+typedef void (*slot_encode)(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot);
+
 /* One device may be gone already: the others must not suffer, so each has its own message, and -ENODEV is no
  * error. */
-int bt_link_set_all(struct bt_kernel *kernel, bool is_up)
+static int for_all_slots(struct bt_kernel *kernel, slot_encode encode)
 {
     int first_error = 0;
     uint16_t slot = 0;
@@ -250,14 +250,10 @@ int bt_link_set_all(struct bt_kernel *kernel, bool is_up)
         struct bt_batch batch;
         bt_batch_start(kernel, &batch);
         for (unsigned in_batch = 0; slot < kernel->config.pool.slots && in_batch < 64; slot++) {
-            struct bt_slot *one = &kernel->slots[slot];
+            const struct bt_slot *one = &kernel->slots[slot];
             if (one->state != BT_SLOT_LIVE && one->state != BT_SLOT_RESERVED)
                 continue;
-            if (is_up)
-                encode_slot_up(kernel, &batch, slot);
-            else
-                encode_down(&batch, one->ifindex, false);
-            one->is_down = !is_up;
+            encode(kernel, &batch, slot);
             in_batch++;
         }
         int error = bt_batch_send_route(kernel, &batch);
@@ -267,8 +263,34 @@ int bt_link_set_all(struct bt_kernel *kernel, bool is_up)
     return first_error;
 }
 
-/* ---- checking
- * ------------------------------------------------------------------------------------------------- */
+static void encode_slot_down(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot)
+{
+    encode_down(batch, kernel->slots[slot].ifindex, false);
+    kernel->slots[slot].is_down = true;
+}
+
+static void encode_slot_settings(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot)
+{
+    struct nlmsghdr *message = link_message(batch, RTM_NEWLINK, kernel->slots[slot].ifindex);
+    if (message)
+        put_settings(message, kernel->has_ipv6);
+    bt_batch_message_end(batch, message);
+}
+
+int bt_link_set_all(struct bt_kernel *kernel, bool is_up)
+{
+    int error = for_all_slots(kernel, is_up ? encode_slot_up : encode_slot_down);
+    for (size_t slot = 0; is_up && error == 0 && slot < kernel->config.pool.slots; slot++)
+        kernel->slots[slot].is_down = false;
+    return error;
+}
+
+int bt_link_settle_all(struct bt_kernel *kernel)
+{
+    return for_all_slots(kernel, encode_slot_settings);
+}
+
+/* ---- checking --------------------------------------------------------------------------------------- */
 
 struct link_check {
     const struct bt_lease *lease;
@@ -393,8 +415,7 @@ bool bt_link_exists(struct bt_kernel *kernel, int ifindex)
     return error == -ENODEV ? false : error < 0 || is_found;
 }
 
-/* ---- deleting
- * ------------------------------------------------------------------------------------------------- */
+/* ---- deleting --------------------------------------------------------------------------------------- */
 
 int bt_link_delete_dead(struct bt_kernel *kernel)
 {

@@ -14,8 +14,7 @@
 #include <linux/netfilter/nfnetlink.h>
 #include <string.h>
 
-/* ---- parsing
- * ------------------------------------------------------------------------------------------------ */
+/* ---- parsing ---------------------------------------------------------------------------------------- */
 
 static const struct nlattr *find(const struct nlattr *nest, uint16_t type)
 {
@@ -168,8 +167,7 @@ int bt_element_get(struct bt_kernel *kernel, struct bt_element *element)
     return 0;
 }
 
-/* ---- comparing: a sum of digests does not depend on the order in which a hash table is walked
- * ------------------- */
+/* ---- comparing: a sum of digests does not depend on the order in which a hash table is walked ------- */
 
 struct tally {
     uint64_t sum[BT_SET_MAX];

@@ -97,8 +97,7 @@ int bt_rule_digest(const struct nftnl_rule *rule, uint64_t *digest)
                                                                                                    : 0;
 }
 
-/* ---- building rules
- * ---------------------------------------------------------------------------------------- */
+/* ---- building rules --------------------------------------------------------------------------------- */
 
 static void rule_open(struct rules *rules)
 {
@@ -323,8 +322,7 @@ static void match_range(struct rules *rules, uint32_t first, uint32_t last)
 #define CT_STATE(info) (1U << ((info) % IP_CT_IS_REPLY + 1))
 #define CT_STATE_KNOWN (CT_STATE(IP_CT_ESTABLISHED) | CT_STATE(IP_CT_RELATED))
 
-/* ---- the chains
- * ----------------------------------------------------------------------------------------------- */
+/* ---- the chains ------------------------------------------------------------------------------------- */
 
 /* Every packet of a guest, before anything else looks at it. */
 static void rules_prerouting(struct rules *rules)

@@ -10,6 +10,7 @@
 #include <libmnl/libmnl.h>
 #include <linux/if_link.h>
 #include <linux/ip.h>
+#include <linux/netconf.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -168,21 +169,68 @@ static int open_uplink(struct bt_kernel *kernel, int ifindex)
     return error == -ENODEV ? 0 : error;
 }
 
-int bt_uplinks_refresh(struct bt_kernel *kernel)
-{
-    struct default_routes routes = {.count = 0};
-    int error = find_default_routes(kernel, &routes);
-    for (size_t i = 0; error == 0 && i < routes.count; i++)
-        error = open_uplink(kernel, routes.ifindexes[i]);
-    return error;
-}
-
 int bt_uplink_forget(struct bt_kernel *kernel, int ifindex)
 {
     struct bt_uplink *uplink = find_uplink(kernel, ifindex);
     if (!uplink)
         return 0;
     int error = uplink->is_borrowed ? write_borrowed(kernel, ifindex, false) : 0;
+    /* Forgotten in any case: a refusal is drift, which is repaired from what is remembered. */
     *uplink = kernel->uplinks[--kernel->uplink_count];
+    return error;
+}
+
+/* The host forwards now by its admin's will (a container engine sets net.ipv4.ip_forward when it starts):
+ * nothing is borrowed any more, and dropping would break others. interface 0: all. */
+int bt_uplinks_return(struct bt_kernel *kernel, int ifindex)
+{
+    size_t i = 0;
+    while (i < kernel->uplink_count) {
+        if (ifindex != 0 && kernel->uplinks[i].ifindex != ifindex) {
+            i++;
+            continue;
+        }
+        int error = bt_uplink_forget(kernel, kernel->uplinks[i].ifindex);
+        if (error < 0)
+            return error;
+    }
+    return 0;
+}
+
+static int note_host_forwarding(const struct nlmsghdr *message, void *context)
+{
+    struct bt_attributes walk = bt_attributes_of(message, sizeof(struct netconfmsg));
+    if (message->nlmsg_type == RTM_NEWNETCONF)
+        *(bool *)context = bt_attribute_u32(bt_attribute_find(walk, NETCONFA_FORWARDING), 0) != 0;
+    return 0;
+}
+
+static int read_host_forwarding(struct bt_kernel *kernel, bool *ret_does_forward)
+{
+    struct bt_batch batch;
+    bool does_forward = false;
+    bt_batch_start(kernel, &batch);
+    struct nlmsghdr *message = bt_batch_message(&batch, RTM_GETNETCONF, 0, sizeof(struct netconfmsg));
+    struct netconfmsg *netconf = mnl_nlmsg_get_payload(message);
+    netconf->ncm_family = AF_INET;
+    mnl_attr_put_u32(message, NETCONFA_IFINDEX, (uint32_t)NETCONFA_IFINDEX_ALL);
+    kernel->sequence = batch.sequence;
+    int error = bt_netlink_query(kernel, kernel->route_fd, message, note_host_forwarding, &does_forward);
+    if (error == 0)
+        *ret_does_forward = does_forward;
+    return error;
+}
+
+int bt_uplinks_refresh(struct bt_kernel *kernel)
+{
+    struct default_routes routes = {.count = 0};
+    bool does_host_forward;
+    int error = read_host_forwarding(kernel, &does_host_forward);
+    if (error == 0 && does_host_forward)
+        error = bt_uplinks_return(kernel, 0);
+    if (error == 0)
+        error = find_default_routes(kernel, &routes);
+    for (size_t i = 0; error == 0 && i < routes.count; i++)
+        error = open_uplink(kernel, routes.ifindexes[i]);
     return error;
 }

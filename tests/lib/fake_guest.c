@@ -24,8 +24,7 @@
 
 #include "ipc/base/base.h"
 
-/* ---- namespaces
- * ------------------------------------------------------------------------------------------------ */
+/* ---- namespaces ------------------------------------------------------------------------------------- */
 
 #define MARKER "--inside"
 
@@ -130,8 +129,7 @@ int bt_test_run(int namespace_fd, const char *const argv[])
     return WIFEXITED(status) ? WEXITSTATUS(status) : -EINTR;
 }
 
-/* ---- interfaces
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- interfaces ------------------------------------------------------------------------------------- */
 
 static struct sockaddr_in socket_address(uint32_t address, uint16_t port)
 {
@@ -185,8 +183,7 @@ int bt_test_route_default(int namespace_fd, uint32_t gateway)
     return ioctl(fd, SIOCADDRT, &route) < 0 ? -errno : 0;
 }
 
-/* ---- the pump: frames from TAP to TAP, one thread for all guests
- * --------------------------------------------------- */
+/* ---- the pump: frames from TAP to TAP, one thread for all guests ------------------------------------ */
 
 static struct {
     pthread_mutex_t lock;
@@ -347,8 +344,7 @@ uint64_t bt_test_guest_frames(void)
     return atomic_load(&pump.frames);
 }
 
-/* ---- talking
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- talking ---------------------------------------------------------------------------------------- */
 
 bool bt_test_is_readable(int fd, int wait_ms)
 {
@@ -394,7 +390,8 @@ int bt_test_dial(int namespace_fd, uint32_t uid, uint32_t address, uint16_t port
         return -errno;
     if (error != 0)
         return -error;
-    /* An error that came while connect(2) held the socket is reported to nobody: then it is just not connected. */
+    /* An error that came while connect(2) held the socket is reported to nobody: then it is just not
+     * connected. */
     length = sizeof(there);
     return getpeername(fd, (struct sockaddr *)&there, &length) < 0 ? -EHOSTUNREACH : bt_fd_take(&fd);
 }

@@ -40,8 +40,7 @@ void bt_test_guest_stop(int tap_fd, int namespace_fd);
 /* Frames that the guests sent (as the host's TAP took them) since the start. */
 uint64_t bt_test_guest_frames(void);
 
-/* ---- talking: every wait is bounded
- * ------------------------------------------------------------------------------- */
+/* ---- talking: every wait is bounded ----------------------------------------------------------------- */
 
 /* Listens on TCP or binds UDP. Returns the descriptor or -errno. */
 int bt_test_serve(int namespace_fd, int type, uint32_t address, uint16_t port);

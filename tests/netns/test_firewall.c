@@ -53,8 +53,7 @@ static struct {
     struct bt_lease leases[BT_POOL_SLOTS_MAX];
 } test = {.world_fd = -1};
 
-/* ---- the engine's part, as small as it can be
- * ---------------------------------------------------------------------- */
+/* ---- the engine's part, as small as it can be ------------------------------------------------------- */
 
 /* Leases of all guests but one. */
 static struct bt_lease_table table_without(const struct guest *excluded)
@@ -139,8 +138,7 @@ static uint64_t dropped(const struct guest *guest)
     return counters.dropped_packets;
 }
 
-/* ---- the world: one interface beyond the host's uplink, which has no route to any guest
- * ---------------------------- */
+/* ---- the world: one interface beyond the host's uplink, which has no route to any guest ------------- */
 
 static void make_world(void)
 {
@@ -222,8 +220,7 @@ static int drop_curtain(void **state)
     return 0;
 }
 
-/* ---- traffic, as assertions
- * ---------------------------------------------------------------------------------------- */
+/* ---- traffic, as assertions ------------------------------------------------------------------------- */
 
 static void assert_echo(int one_fd, int other_fd)
 {
@@ -294,8 +291,7 @@ static void assert_datagram(int from_ns, uint32_t uid, uint32_t address, uint16_
     close(client);
 }
 
-/* ---- who reaches what
- * ---------------------------------------------------------------------------------------------- */
+/* ---- who reaches what ------------------------------------------------------------------------------- */
 
 static void t_agent_reaches_gateway_ports(void **state)
 {
@@ -437,15 +433,22 @@ static void t_world_reaches_no_guest(void **state)
     assert_int_equal(bt_test_run(test.world_fd, gone), 0);
 }
 
-/* The uplink forwards only since we asked it to: not for anybody else. */
-static void t_host_is_no_router_for_others(void **state)
+static void set_ip_forward(const char *value)
 {
-    (void)state;
+    bool is_drift;
+    FILE *file = fopen("/proc/sys/net/ipv4/ip_forward", "w");
+    assert_non_null(file);
+    assert_true(fputs(value, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(bt_kernel_handle_events(test.kernel, &is_drift), 0);
+    assert_false(is_drift);
+    assert_kernel_is_right();
+}
+
+static int make_lan(void)
+{
     static const char *const make[] = {"ip",   "link", "add",  "lan",      "type",
                                        "veth", "peer", "name", "lan_peer", NULL};
-    static const char *const route[] = {"ip", "route", "add", "198.51.100.0/24", "via", "203.0.113.2", NULL};
-    static const char *const gone[] = {"ip", "route", "del", "198.51.100.0/24", NULL};
-    static const char *const remove[] = {"ip", "link", "del", "lan", NULL};
     char path[64];
     int lan_ns = bt_test_namespace_create();
     assert_true(lan_ns >= 0);
@@ -458,10 +461,55 @@ static void t_host_is_no_router_for_others(void **state)
     assert_int_equal(bt_test_interface_address(lan_ns, "lan_peer", 0xc6336402, 24), 0);
     assert_int_equal(bt_test_interface_up(lan_ns, "lan_peer"), 0);
     assert_int_equal(bt_test_route_default(lan_ns, 0xc6336401), 0);
+    return lan_ns;
+}
+
+/* The uplink forwards only since we asked it to: not for anybody else, until the admin wants it. */
+static void t_host_is_no_router_for_others(void **state)
+{
+    (void)state;
+    static const char *const route[] = {"ip", "route", "add", "198.51.100.0/24", "via", "203.0.113.2", NULL};
+    static const char *const gone[] = {"ip", "route", "del", "198.51.100.0/24", NULL};
+    static const char *const remove[] = {"ip", "link", "del", "lan", NULL};
+    int lan_ns = make_lan();
     assert_int_equal(bt_test_run(test.world_fd, route), 0);
     assert_refused(test.world_fd, ROOT, 0xc6336402, 80, lan_ns);
+    set_ip_forward("1");
+    assert_connects_once(test.world_fd, ROOT, 0xc6336402, 80, lan_ns, WORLD);
+    assert_refused(test.world_fd, ROOT, cast.agent.guest, 22, cast.agent.namespace_fd);
+    /* Off again: that is written to our interfaces too, which go on forwarding. */
+    set_ip_forward("0");
+    assert_refused(test.world_fd, ROOT, 0xc6336402, 80, lan_ns);
+    assert_connects_once(cast.agent.namespace_fd, ROOT, cast.agent.host, 8119, cast.gateway.namespace_fd,
+                         cast.agent.guest);
+    assert_connects_once(cast.gateway.namespace_fd, ROOT, WORLD, 443, test.world_fd, HOST_UPLINK);
     assert_int_equal(bt_test_run(test.world_fd, gone), 0);
     assert_int_equal(bt_test_run(-1, remove), 0);
+    close(lan_ns);
+}
+
+/* The default route moves to another interface: so does the way out. */
+static void t_way_out_follows_the_default_route(void **state)
+{
+    bool is_drift;
+    (void)state;
+    static const char *const away[] = {"ip", "route", "replace", "default", "via", "198.51.100.2", NULL};
+    static const char *const back[] = {"ip", "route", "replace", "default", "via", "203.0.113.1", NULL};
+    static const char *const elsewhere[] = {"ip", "address", "add", "192.0.2.9/32", "dev", "lo", NULL};
+    static const char *const remove[] = {"ip", "link", "del", "lan", NULL};
+    int lan_ns = make_lan();
+    assert_int_equal(bt_test_run(lan_ns, elsewhere), 0);
+    assert_int_equal(bt_test_run(-1, away), 0);
+    assert_int_equal(bt_kernel_handle_events(test.kernel, &is_drift), 0);
+    assert_false(is_drift);
+    assert_kernel_is_right();
+    assert_connects_once(cast.gateway.namespace_fd, ROOT, 0xc0000209, 443, lan_ns, 0xc6336401);
+    assert_int_equal(bt_test_run(-1, back), 0);
+    assert_int_equal(bt_test_run(-1, remove), 0);
+    assert_int_equal(bt_kernel_handle_events(test.kernel, &is_drift), 0);
+    assert_false(is_drift);
+    assert_kernel_is_right();
+    assert_connects_once(cast.gateway.namespace_fd, ROOT, WORLD, 443, test.world_fd, HOST_UPLINK);
     close(lan_ns);
 }
 
@@ -502,9 +550,7 @@ static void t_port_of_another_uid_inherits_nothing(void **state)
     close(server);
 }
 
-/* ---- forgery
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- forgery ---------------------------------------------------------------------------------------- */
 
 static void put_u16(uint8_t *at, unsigned value)
 {
@@ -647,8 +693,7 @@ static void t_no_ipv6(void **state)
     assert_int_equal(bt_test_run(-1, remove), 0);
 }
 
-/* ---- leases come and go
- * ---------------------------------------------------------------------------------------------- */
+/* ---- leases come and go ----------------------------------------------------------------------------- */
 
 static void t_release_cuts_flows(void **state)
 {
@@ -827,8 +872,7 @@ static void t_gateway_comes_after_its_agents(void **state)
     guest_stop(&agent);
 }
 
-/* ---- restart, drift
- * -------------------------------------------------------------------------------------------------- */
+/* ---- restart, drift --------------------------------------------------------------------------------- */
 
 static void restart(size_t expected, uint64_t expected_deadline_ms)
 {
@@ -1042,8 +1086,7 @@ static void t_foreign_table_is_left_alone(void **state)
     open_kernel();
 }
 
-/* ---- limits and figures
- * ---------------------------------------------------------------------------------------------- */
+/* ---- limits and figures ----------------------------------------------------------------------------- */
 
 static unsigned flood(const struct guest *agent, int server, unsigned count)
 {
@@ -1227,6 +1270,7 @@ int main(int argc, char **argv)
         WITH_CAST(t_orchestrator_reaches_nothing),
         WITH_CAST(t_world_reaches_no_guest),
         WITH_CAST(t_host_is_no_router_for_others),
+        WITH_CAST(t_way_out_follows_the_default_route),
         WITH_CAST(t_users_of_the_host),
         WITH_CAST(t_port_of_another_uid_inherits_nothing),
         WITH_CAST(t_forged_sources_are_dropped),
