@@ -12,7 +12,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "ipc/wire/pool.h"
 #include "lib/file.h"
 #include "lib/memory.h"
 

@@ -59,9 +59,13 @@ struct bt_agents *bt_agents_free(struct bt_agents *agents)
 {
     if (agents == NULL)
         return NULL;
-    for (size_t i = 0; i < BUCKETS; i++)
-        while (!LIST_EMPTY(&agents->buckets[i]))
-            free_agent(agents, LIST_FIRST(&agents->buckets[i]));
+    for (size_t i = 0; i < BUCKETS; i++) {
+        struct bt_agent *next;
+        for (struct bt_agent *agent = LIST_FIRST(&agents->buckets[i]); agent != NULL; agent = next) {
+            next = LIST_NEXT(agent, bucket_link);
+            free_agent(agents, agent);
+        }
+    }
     free(agents);
     return NULL;
 }

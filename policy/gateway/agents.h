@@ -44,7 +44,7 @@ struct bt_agent {
     char token_sha256[BT_DIGEST_TEXT_SIZE]; /* confirmed by the orchestrator; empty: none yet */
     int64_t confirmed_ms, fresh_until_ms, absent_until_ms;
     bool is_asking;
-    TAILQ_HEAD(, bt_agent_waiter) waiters;
+    TAILQ_HEAD(bt_agent_waiter_list, bt_agent_waiter) waiters;
     unsigned waiter_count;
 };
 

@@ -24,8 +24,8 @@ struct bt_dns_server {
     int udp_fd;
     struct event *readable;
     unsigned pending_count, connection_count;
-    TAILQ_HEAD(, inquiry) inquiries;
-    TAILQ_HEAD(, connection) connections;
+    TAILQ_HEAD(inquiry_list, inquiry) inquiries;
+    TAILQ_HEAD(connection_list, connection) connections;
 };
 
 /* One question, until it is answered. */
@@ -133,9 +133,17 @@ static void decide(struct inquiry *inquiry)
         reply(inquiry, BT_DNS_OK, is_address_question ? agent->gateway_address : 0);
 }
 
+/* After the agent is known, since its counters begin anew with its lease: the probe waits for this very question. */
+static void count(struct inquiry *inquiry)
+{
+    inquiry->agent->counters.dns_questions++;
+    bt_report_counters(inquiry->server->gateway->report, inquiry->agent);
+}
+
 static void on_identified(void *context, enum bt_identity identity)
 {
     struct inquiry *inquiry = context;
+    count(inquiry);
     struct bt_verdict verdict = {.rule = "unknown-agent", .reason = "no agent is registered at this address"};
     switch (identity) {
     case BT_IDENTITY_OK:
@@ -165,13 +173,13 @@ static void take_message(struct inquiry *inquiry, size_t length)
         free_inquiry(inquiry);
         return;
     }
-    inquiry->agent->counters.dns_questions++;
-    bt_report_counters(inquiry->server->gateway->report, inquiry->agent);
-    if (result < 0)
+    if (result < 0) {
+        count(inquiry);
         reply(inquiry, (enum bt_dns_code)(-result - 100), 0);
-    else
+    } else {
         bt_agents_identify(inquiry->server->gateway->agents, inquiry->agent, NULL, &inquiry->waiter,
                            on_identified, inquiry);
+    }
 }
 
 static struct inquiry *new_inquiry(struct bt_dns_server *server, struct bt_agent *agent,
@@ -339,10 +347,16 @@ struct bt_dns_server *bt_dns_server_free(struct bt_dns_server *server)
 {
     if (server == NULL)
         return NULL;
-    while (!TAILQ_EMPTY(&server->connections))
-        free_connection(TAILQ_FIRST(&server->connections));
-    while (!TAILQ_EMPTY(&server->inquiries))
-        free_inquiry(TAILQ_FIRST(&server->inquiries));
+    struct connection *next_connection;
+    for (struct connection *at = TAILQ_FIRST(&server->connections); at != NULL; at = next_connection) {
+        next_connection = TAILQ_NEXT(at, link);
+        free_connection(at);
+    }
+    struct inquiry *next_inquiry;
+    for (struct inquiry *at = TAILQ_FIRST(&server->inquiries); at != NULL; at = next_inquiry) {
+        next_inquiry = TAILQ_NEXT(at, link);
+        free_inquiry(at);
+    }
     if (server->readable != NULL)
         event_free(server->readable);
     bt_fd_close(&server->udp_fd);

@@ -16,9 +16,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "ipc/wire/pool.h"
 #include "policy/gateway/dns_server.h"
 #include "policy/gateway/session.h"
+#include "policy/rules/ports.h"
 #include "policy/rules/service.h"
 
 #define REVALIDATE_MS 2000
@@ -26,8 +26,7 @@
 #define DESCRIPTORS_SPARE 128 /* resolver, orchestrator, listeners, DNS over TCP */
 
 enum listener { LISTENER_PROXY, LISTENER_HTTP, LISTENER_TLS, LISTENER_DNS, LISTENERS };
-static const uint16_t listener_ports[LISTENERS] = {BT_GATEWAY_PORT_PROXY, BT_GATEWAY_PORT_HTTP,
-                                                   BT_GATEWAY_PORT_HTTPS, BT_GATEWAY_PORT_DNS};
+static const uint16_t listener_ports[LISTENERS] = {BT_PORT_PROXY, BT_PORT_HTTP, BT_PORT_HTTPS, BT_PORT_DNS};
 
 struct program {
     struct bt_gateway gateway;
@@ -62,7 +61,7 @@ static int open_socket(const struct program *program, int type, uint16_t port, i
 
 static int open_sockets(struct program *program, struct bt_error *error)
 {
-    int result = open_socket(program, SOCK_DGRAM, BT_GATEWAY_PORT_DNS, &program->udp_fd, error);
+    int result = open_socket(program, SOCK_DGRAM, BT_PORT_DNS, &program->udp_fd, error);
     for (size_t i = 0; i < LISTENERS && result == 0; i++)
         result = open_socket(program, SOCK_STREAM, listener_ports[i], &program->tcp_fds[i], error);
     return result;

@@ -50,12 +50,14 @@ static json_t *printable(const char *text)
 static json_t *make_record(const struct bt_agent *agent, const struct bt_decision *decision)
 {
     char address[BT_IPV4_TEXT_SIZE] = "";
-    bool is_known = agent != NULL && agent->is_known;
+    static const struct bt_agent nobody;
+    if (agent == NULL)
+        agent = &nobody;
     if (decision->address != 0)
         bt_ipv4_format(decision->address, address);
     return json_pack("{s:I, s:i, s:I, s:s, s:s, s:o, s:i, s:o, s:b, s:s, s:o, s:o, s:s}", "time",
-                     (json_int_t)bt_clock_wall_ms(), "slot", is_known ? (int)agent->slot : -1, "generation",
-                     is_known ? (json_int_t)agent->generation : 0, "agent", is_known ? agent->name : "",
+                     (json_int_t)bt_clock_wall_ms(), "slot", agent->is_known ? (int)agent->slot : -1,
+                     "generation", agent->is_known ? (json_int_t)agent->generation : 0, "agent", agent->name,
                      "kind", decision->kind, "host", printable(decision->host), "port", (int)decision->port,
                      "method", printable(decision->method), "allowed", decision->is_allowed, "rule",
                      decision->rule, "reason", printable(decision->reason), "granted_by",

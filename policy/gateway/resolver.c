@@ -24,7 +24,7 @@ struct bt_resolver {
     struct event_base *base;
     ares_channel channel;
     struct event *timer;
-    LIST_HEAD(, watch) watches;
+    LIST_HEAD(watch_list, watch) watches;
 };
 
 /* The answer is handed over from a timer: c-ares may answer from inside the question or from its own
@@ -73,13 +73,19 @@ static void free_watch(struct watch *watch)
     free(watch);
 }
 
-static void on_socket_state(void *context, ares_socket_t fd, int is_readable, int is_writable)
+static struct watch *find_watch(struct bt_resolver *resolver, ares_socket_t fd)
 {
-    struct bt_resolver *resolver = context;
     struct watch *watch;
     LIST_FOREACH(watch, &resolver->watches, link)
     if (watch->fd == fd)
-        break;
+        return watch;
+    return NULL;
+}
+
+static void on_socket_state(void *context, ares_socket_t fd, int is_readable, int is_writable)
+{
+    struct bt_resolver *resolver = context;
+    struct watch *watch = find_watch(resolver, fd);
     if (watch != NULL)
         free_watch(watch);
     if (!is_readable && !is_writable)
@@ -132,8 +138,11 @@ struct bt_resolver *bt_resolver_free(struct bt_resolver *resolver)
         return NULL;
     if (resolver->channel != NULL)
         ares_destroy(resolver->channel);
-    while (!LIST_EMPTY(&resolver->watches))
-        free_watch(LIST_FIRST(&resolver->watches));
+    struct watch *next;
+    for (struct watch *watch = LIST_FIRST(&resolver->watches); watch != NULL; watch = next) {
+        next = LIST_NEXT(watch, link);
+        free_watch(watch);
+    }
     if (resolver->timer != NULL)
         event_free(resolver->timer);
     ares_library_cleanup();

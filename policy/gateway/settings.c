@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ipc/wire/pool.h"
 #include "lib/memory.h"
 #include "policy/gateway/gateway.h"
 #include "policy/gateway/http.h"
+#include "policy/rules/ports.h"
 #include "policy/rules/service.h"
 
 #define RESOLVERS_MAX 8
@@ -109,7 +109,7 @@ static int load_all(struct bt_gateway_settings *settings, struct bt_error *error
     int result = bt_service_config_text(document, "orchestrator", false, &orchestrator, error);
     if (result == 0)
         result =
-            bt_service_endpoint_parse(orchestrator, BT_ORCHESTRATOR_PORT, &settings->orchestrator_address,
+            bt_service_endpoint_parse(orchestrator, BT_PORT_ORCHESTRATOR, &settings->orchestrator_address,
                                       &settings->orchestrator_port, error);
     if (result == 0)
         result = bt_service_config_text(document, "secret", false, &settings->secret, error);
@@ -125,9 +125,9 @@ static int load_all(struct bt_gateway_settings *settings, struct bt_error *error
         result =
             bt_fail(error, BT_EXIT_ERROR, EINVAL, NULL, "configuration: \"listen\" is not an IPv4 address");
     if (result == 0)
-        result = load_block(pool, "tap", BT_POOL_TAP_BASE_DEFAULT, 21, &settings->pool[0], error);
+        result = load_block(pool, "tap", BT_BLOCK_TAP, 21, &settings->pool[0], error);
     if (result == 0)
-        result = load_block(pool, "bridge", BT_POOL_BRIDGE_BASE_DEFAULT, 19, &settings->pool[1], error);
+        result = load_block(pool, "bridge", BT_BLOCK_BRIDGE, 19, &settings->pool[1], error);
     return result;
 }
 

@@ -34,7 +34,7 @@ static void resolve(struct bt_api *api, struct evhttp_request *request, const js
 {
     const char *text = json_string_value(json_object_get(body, "address"));
     const json_t *digest = json_object_get(body, "token_sha256");
-    struct bt_registry_agent agent;
+    struct bt_registry_agent agent = {0};
     struct bt_error error;
     uint32_t address;
     if (text == NULL || bt_ipv4_parse(text, &address) < 0 || (digest != NULL && !json_is_string(digest))) {
@@ -125,7 +125,7 @@ void bt_api_post_counters(struct bt_api *api, struct evhttp_request *request, ch
     json_t *body = bt_api_body(request);
     if (body == NULL)
         return;
-    bool is_valid = json_is_array(body) && json_array_size(body) <= BT_POOL_SLOTS_MAX * 2;
+    bool is_valid = json_is_array(body) && json_array_size(body) <= BT_SLOTS_MAX;
     for (size_t i = 0; is_valid && i < json_array_size(body); i++)
         is_valid = bt_counters_report(api->counters, json_array_get(body, i), bt_api_now_ms()) == 0;
     json_decref(body);

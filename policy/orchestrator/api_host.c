@@ -5,7 +5,7 @@
 #include "policy/orchestrator/api.h"
 #include "policy/rules/rules.h"
 
-#define SLOT_MAX (BT_POOL_SLOTS_MAX * 2 - 1)
+#define SLOT_MAX (BT_SLOTS_MAX - 1)
 
 /* Slot and generation of a path; answers with 400 when they are not numbers in range. */
 static bool parse_key(struct evhttp_request *request, char *const parts[2], uint16_t *ret_slot,
@@ -132,7 +132,7 @@ void bt_api_get_counters(struct bt_api *api, struct evhttp_request *request, cha
 {
     uint64_t slot;
     struct bt_error error;
-    struct bt_registry_agent agent;
+    struct bt_registry_agent agent = {0};
     if (bt_number_parse(parts[0], strlen(parts[0]), 0, SLOT_MAX, &slot) < 0) {
         bt_api_refuse(request, 400, "the slot is not a number in range", "see policy/API.md");
         return;

@@ -19,7 +19,7 @@ struct entry {
 };
 
 struct bt_counters {
-    struct entry slots[BT_POOL_SLOTS_MAX * 2]; /* TAP and bridge slots share the number space of a registry */
+    struct entry slots[BT_SLOTS_MAX]; /* TAP and bridge slots share the number space of a registry */
 };
 
 struct bt_counters *bt_counters_new(void)
@@ -71,7 +71,7 @@ json_t *bt_counters_get(const struct bt_counters *counters, uint16_t slot, uint3
     json_t *document = json_pack("{s:i, s:I}", "slot", (int)slot, "generation", (json_int_t)generation);
     for (size_t i = 0; i < NAMES; i++)
         json_object_set_new(document, names[i],
-                            json_integer((json_int_t)(kept->earlier[i] + kept->current[i])));
+                            json_integer((json_int_t)kept->earlier[i] + (json_int_t)kept->current[i]));
     json_object_set_new(document, "age_ms",
                         kept->is_used ? json_integer((json_int_t)(now_ms - kept->reported_ms)) : json_null());
     return document;

@@ -7,7 +7,7 @@
 #include <jansson.h>
 
 #include "ipc/base/base.h"
-#include "ipc/wire/pool.h"
+#include "policy/rules/ports.h"
 
 struct bt_counters; /* one entry a slot */
 

@@ -38,7 +38,7 @@ static int load_settings(const char *path, struct settings *settings, struct bt_
     if (result == 0)
         result = bt_service_config_text(settings->document, "listen", false, &listen_on, error);
     if (result == 0)
-        result = bt_service_endpoint_parse(listen_on, BT_ORCHESTRATOR_PORT, &settings->address,
+        result = bt_service_endpoint_parse(listen_on, BT_PORT_ORCHESTRATOR, &settings->address,
                                            &settings->port, error);
     if (result == 0)
         result =

@@ -249,7 +249,7 @@ int bt_registry_list(struct bt_registry *registry, json_t **ret_agents, struct b
     json_t *agents = json_array();
     int step;
     while ((step = sqlite3_step(statement)) == SQLITE_ROW) {
-        struct bt_registry_agent agent;
+        struct bt_registry_agent agent = {0};
         char address[BT_IPV4_TEXT_SIZE], gateway_address[BT_IPV4_TEXT_SIZE];
         result = read_agent(statement, &agent, error);
         if (result < 0)

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "ipc/wire/pool.h"
+#include "policy/rules/ports.h"
 #include "policy/rules/rules.h"
 
 static struct bt_policy *parse(const char *text)
@@ -226,6 +228,12 @@ static void test_addresses(void **state)
         assert_int_equal(bt_address_is_public(address), cases[i].class == BT_ADDRESS_PUBLIC);
     }
 }
+
+_Static_assert(BT_PORT_PROXY == BT_GATEWAY_PORT_PROXY && BT_PORT_DNS == BT_GATEWAY_PORT_DNS &&
+                   BT_PORT_HTTP == BT_GATEWAY_PORT_HTTP && BT_PORT_HTTPS == BT_GATEWAY_PORT_HTTPS &&
+                   BT_PORT_ORCHESTRATOR == BT_ORCHESTRATOR_PORT && BT_SLOTS_MAX == 2 * BT_POOL_SLOTS_MAX &&
+                   BT_BLOCK_TAP == BT_POOL_TAP_BASE_DEFAULT && BT_BLOCK_BRIDGE == BT_POOL_BRIDGE_BASE_DEFAULT,
+               "the firewall and the gateway must mean the same ports and blocks");
 
 int main(void)
 {
