@@ -146,12 +146,14 @@ static int probe_in_child(void)
     bool is_late = pid_fd < 0 || poll(&ended, 1, PROBE_TIMEOUT_MS) <= 0;
     if (is_late)
         (void)kill(pid, SIGKILL);
-    int status;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
+    int status = 0;
+    pid_t reaped_pid;
+    do {
+        reaped_pid = waitpid(pid, &status, 0);
+    } while (reaped_pid < 0 && errno == EINTR);
     if (is_late)
         return ETIMEDOUT;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
+    return reaped_pid == pid && WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
 }
 
 bool bt_kvm_works(char *ret_reason, size_t size)

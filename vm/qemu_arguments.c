@@ -83,6 +83,8 @@ static void add_channels(struct bt_list *arguments)
     add(arguments, "-mon", "chardev=control,mode=control");
 }
 
+/* A host without space is an error that the guest sees (qemu would stop the machine, and nobody would know
+ * why). */
 static void add_disk(struct bt_list *arguments, const struct bt_machine_disk *disk, size_t place)
 {
     bt_auto_free char *path = escape_commas(disk->path);
@@ -92,7 +94,9 @@ static void add_disk(struct bt_list *arguments, const struct bt_machine_disk *di
         "driver=raw,node-name=disk%zu,read-only=%s,discard=unmap,file.driver=file,file.filename=%s", place,
         disk->is_read_only ? "on" : "off", path);
     bt_list_add(arguments, "-device");
-    bt_list_add_format(arguments, "virtio-blk-device,drive=disk%zu,serial=disk%zu", place, place);
+    bt_list_add_format(arguments,
+                       "virtio-blk-device,drive=disk%zu,serial=disk%zu,werror=report,rerror=report", place,
+                       place);
 }
 
 static void add_network(struct bt_list *arguments, const struct bt_machine_config *config)

@@ -10,9 +10,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,6 +30,7 @@
 #define BOOT_LIMIT_MS 90000
 #define COMMAND_LIMIT_MS 60000
 #define AGENT 1000
+#define HOST_DISK_SIZE "96m"
 
 static const uint8_t guest_mac[6] = {0x02, 0xbe, 0x27, 0, 0, 2};
 static struct bt_image kernel, root;
@@ -129,9 +132,17 @@ static int set_up(void **state)
         bt_image_get(&paths, "kernel", true, NULL, &kernel, &error) < 0 ||
         bt_image_get(&paths, "shell", true, NULL, &root, &error) < 0 || bt_guest_keys_make(&keys, &error) < 0)
         return complain(&error);
-    if (mkdtemp(folder) == NULL || make_disks(&error) < 0)
+    if (mkdtemp(folder) == NULL)
         return -1;
     network_enter();
+    /* The host's disk of this test: small, so that it can be filled. */
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("tmpfs", folder, "tmpfs", 0, "size=" HOST_DISK_SIZE) < 0) {
+        print_error("# cannot mount: %s\n", strerror(errno));
+        return -1;
+    }
+    if (make_disks(&error) < 0)
+        return -1;
     console_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
     int result = network_make_tap(HOST_ADDRESS, GUEST_ADDRESS, guest_mac, &tap_fd);
     if (result < 0)
@@ -147,7 +158,8 @@ static int tear_down(void **state)
     bt_guest_keys_free(&keys);
     bt_fd_close(&tap_fd);
     bt_fd_close(&console_fd);
-    return bt_tree_remove(folder, NULL);
+    (void)umount(folder);
+    return rmdir(folder);
 }
 
 /* ---- questions ---- */
@@ -323,6 +335,14 @@ static void t_guest_keeps_what_was_written(void **state)
     expect_output(AGENT, "cat /home/agent/kept /workspace/kept /etc/kept", "home\nwork\nroot\n");
 }
 
+/* The host has no space left: the writer is told, the machine lives on. */
+static void t_guest_sees_a_full_host(void **state)
+{
+    (void)state;
+    assert_int_not_equal(shell(AGENT, "dd if=/dev/zero of=/workspace/big bs=1M count=200 conv=fsync"), 0);
+    expect_output(AGENT, "echo alive", "alive\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +356,7 @@ int main(void)
         cmocka_unit_test(t_guest_clock_is_right),
         cmocka_unit_test(t_guest_ends_commands_with_their_connection),
         cmocka_unit_test(t_guest_keeps_what_was_written),
+        cmocka_unit_test(t_guest_sees_a_full_host),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
