@@ -136,7 +136,10 @@ static void t_guest_config_follows_other_bytes(void **state)
     bt_auto_buffer archive = {0};
     assert_int_equal(bt_buffer_add(&archive, "x", 1), 0);
     assert_int_equal(bt_guest_config_write(&agent, &archive, NULL), 0);
-    assert_memory_equal(archive.data, "x\0\0\0" "070701", 10);
+    assert_memory_equal(archive.data,
+                        "x\0\0\0"
+                        "070701",
+                        10);
 }
 
 static void t_guest_config_refuses_unsafe_names(void **state)

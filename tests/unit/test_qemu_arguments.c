@@ -15,7 +15,7 @@ static const struct bt_machine_config config = {
     .initrd_path = "/images/initrd",
     .initrd_extra = "TOPSECRET",
     .initrd_extra_length = 9,
-    .disks = {{"/images/root.ext4", true}, {"/home/a,b/scratch.ext4", false}},
+    .disks = {{"/images/root.ext4", true}, {"/disks/a,b/scratch.ext4", false}},
     .disk_count = 2,
     .tap_fd = 9,
     .mac = {0x02, 0xbe, 0x27, 0xff, 0, 0x0a},
@@ -68,7 +68,7 @@ static void t_qemu_arguments_escape_commas(void **state)
     (void)state;
     bt_auto_list arguments = {0};
     bt_qemu_arguments(&config, "qemu", false, 0, &arguments);
-    assert_non_null(strstr(value_of(&arguments, "-blockdev", 1), "file.filename=/home/a,,b/scratch.ext4"));
+    assert_non_null(strstr(value_of(&arguments, "-blockdev", 1), "file.filename=/disks/a,,b/scratch.ext4"));
 }
 
 static void t_qemu_arguments_give_disks_their_numbers(void **state)
