@@ -49,6 +49,11 @@ struct bt_guest_command {
     int timeout_ms; /* 0 = none */
 };
 
+/* One command at a time runs over a link. A command that is given up before its end (time out, the receiver
+ * of its output, a detached terminal) may cost the link: calls after that are -ENOTCONN, connect again. The
+ * end of the connection is a SIGHUP for the command. A file copy that fails leaves the link usable where it
+ * can. */
+
 /* Runs a command to its end. *ret_status: exit status 0..255, 128 + signal number when a signal ended it. */
 int bt_guest_run(struct bt_guest_link *link, const struct bt_guest_command *command, int *ret_status,
                  struct bt_error *error);

@@ -41,4 +41,19 @@ int bt_tar_add(struct bt_tar_stream *stream, const char *name, const char *archi
 /* Ends the stream, waits for tar, frees everything. result: what went before; a failure skips to the end. */
 int bt_tar_close(struct bt_tar_stream *stream, int result);
 
+/* A copy out of a guest on its way to the disk. */
+struct bt_unpack {
+    struct bt_error *error;
+    int parent_fd;    /* the folder that holds the destination; borrowed */
+    const char *base; /* the destination's name in it: one part */
+    uint64_t left;    /* bytes that may still come */
+    bool is_top_seen;
+    unsigned skipped; /* links that lead out of the copy, and devices */
+    char first_skipped[BT_COPY_NAME_SIZE];
+};
+/* Unpacks an opened archive. What it holds under the name that was asked for becomes base. Returns 0 or a
+ * negative errno: -EINVAL a name that leads elsewhere, -EFBIG more than the limit, -EIO a damaged archive, or
+ * what the disk says. */
+int bt_unpack(struct bt_unpack *unpack, struct archive *archive);
+
 #endif

@@ -246,19 +246,37 @@ int bt_session_finish(struct bt_session *session, int *ret_status, struct bt_err
     return 0;
 }
 
+/* Waits a moment for the end of a command that was given up, its output dropped, its input ended. */
+static void wind_up(struct bt_session *session)
+{
+    int64_t deadline_ms = bt_link_now_ms() + CLOSE_MS;
+    session->on_output = NULL;
+    session->is_pull = false;
+    session->may_end = true;
+    session->is_ready = true;
+    session->deadline_ms = INT64_MAX;
+    if (session->pending != BT_PENDING_WRITE)
+        session->out_length = 0; /* else the half-sent packet goes first */
+    while (session->link->is_usable && !session->is_closed) {
+        int left_ms = bt_link_left_ms(deadline_ms);
+        session->chunk_length = 0;
+        int result = bt_session_step(session, NULL);
+        if (result == 0)
+            result = bt_session_wait(session, NULL, 0, left_ms, NULL);
+        if (result < 0 || left_ms == 0)
+            session->link->is_usable = false;
+    }
+}
+
+/* Dropbear 2022.83 ends the whole connection when it is told to close a channel whose command still writes
+ * ("Failed assertion"). So a channel is only closed after the other side has closed it. */
 void bt_session_close(struct bt_session *session)
 {
     struct bt_guest_link *link = session->link;
     if (!session->channel)
         return;
-    session->on_output = NULL;
+    wind_up(session);
     int64_t deadline_ms = bt_link_now_ms() + CLOSE_MS;
-    /* A half-sent packet goes first: the close would be mistaken for its rest. */
-    while (link->is_usable && session->pending != BT_PENDING_NONE) {
-        session->chunk_length = 0;
-        if (bt_session_step(session, NULL) < 0 || bt_link_wait(link, deadline_ms, -1) < 0)
-            link->is_usable = false;
-    }
     int code = 0;
     while (link->is_usable && (code = libssh2_channel_free(session->channel)) == LIBSSH2_ERROR_EAGAIN) {
         if (bt_link_wait(link, deadline_ms, -1) < 0)
