@@ -98,7 +98,7 @@ berth rm big --yes >/dev/null
 berth down >/dev/null
 mkdir /tmp/small
 mount -t tmpfs -o size=3m,mode=700,uid=1000,gid=1000 tmpfs /tmp/small
-check_status "a full disk" 1 'space' as 1000 env BERTH_STATE_HOME=/tmp/small/state berth spawn dev --workspace $many --background
+check_status "a full disk" 1 'room for|space left' as 1000 env BERTH_STATE_HOME=/tmp/small/state berth spawn dev --workspace $many --background
 equal "a full disk: no agent is left" 0 "$(as 1000 env BERTH_STATE_HOME=/tmp/small/state berth list --json | python3 -c 'import json,sys; print(len(json.load(sys.stdin)["agents"]))')"
 as 1000 env BERTH_STATE_HOME=/tmp/small/state berth down --force >/dev/null 2>&1
 check "the user's files are what they were" test "$(find $many -type f | wc -l)" = 10000
