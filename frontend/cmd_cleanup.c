@@ -12,9 +12,9 @@
 
 struct bt_cleanup {
     struct bt_context *context;
-    struct bt_state *state;
-    json_t *removed; /* what was, or with --dry-run would be, removed */
-    json_t *kept;    /* patches that were put aside */
+    struct bt_state *state; /* opened by those that need it: images can be cleaned up when the disk is full */
+    json_t *removed;        /* what was, or with --dry-run would be, removed */
+    json_t *kept;           /* patches that were put aside */
     bool is_dry_run;
 };
 
@@ -134,8 +134,10 @@ static int bt_cleanup_bots(struct bt_cleanup *cleanup, struct bt_error *error)
 {
     bt_auto_free struct bt_agent *agents = NULL;
     size_t count = 0, live = 0;
-    int r = bt_state_list(cleanup->state, cleanup->context->environment, &agents, &count, error);
+    int r = bt_state_open(&cleanup->context->paths, &cleanup->state, error);
 
+    if (r == 0)
+        r = bt_state_list(cleanup->state, cleanup->context->environment, &agents, &count, error);
     for (size_t i = 0; i < count && r == 0; i++) {
         live += bt_agent_is_live(&agents[i]);
         r = bt_cleanup_agent(cleanup, &agents[i], error);
@@ -153,32 +155,67 @@ static int bt_cleanup_bots(struct bt_cleanup *cleanup, struct bt_error *error)
 /* ---- images -----------------------------------------------------------------------------------------------
  */
 
-/* An image of the cache is current when its recipe gives the same digest now. */
+/* Digests that agents or infra pairs were started with. A state database that cannot be opened, on a full
+ * disk say, is no obstacle: what a guest has open stays there until it ends. */
+static void bt_cleanup_used_digests(struct bt_cleanup *cleanup, struct bt_list *ret_digests)
+{
+    bt_auto_free struct bt_agent *agents = NULL;
+    bt_auto_free struct bt_infra *infra = NULL;
+    struct bt_error error = {0};
+    size_t agent_count = 0, infra_count = 0;
+    int r = bt_state_open(&cleanup->context->paths, &cleanup->state, &error);
+
+    if (r == 0)
+        r = bt_state_list(cleanup->state, NULL, &agents, &agent_count, &error);
+    if (r == 0)
+        r = bt_state_infra_list(cleanup->state, NULL, &infra, &infra_count, &error);
+    for (size_t i = 0; i < agent_count; i++)
+        bt_list_add(ret_digests, agents[i].image);
+    for (size_t i = 0; i < infra_count; i++)
+        bt_list_add(ret_digests, infra[i].image);
+    if (r < 0)
+        bt_output_note(&cleanup->context->output, "note: %s", error.message);
+}
+
+static int bt_cleanup_image(struct bt_cleanup *cleanup, const struct bt_image *image, struct bt_error *error)
+{
+    const char *images = cleanup->context->paths.images;
+    bt_auto_free char *folder = bt_string_copy(image->path);
+    char *slash = strrchr(folder, '/');
+    char label[160];
+    int r = 0;
+
+    /* An image is a folder of the cache, and path is a file in it. */
+    if (!slash || strncmp(folder, images, strlen(images)) != 0 || slash <= folder + strlen(images))
+        return 0;
+    *slash = '\0';
+    if (!cleanup->is_dry_run)
+        r = bt_tree_remove(folder, error);
+    snprintf(label, sizeof(label), "%s %.12s", image->name, image->digest);
+    if (r == 0)
+        bt_cleanup_say(cleanup, "image", label);
+    return r;
+}
+
+/* Goes: what is neither the newest of its name (the list has that one first), nor what its recipe gives now,
+ * nor in use. */
 static int bt_cleanup_images(struct bt_cleanup *cleanup, struct bt_error *error)
 {
     const struct bt_paths *paths = &cleanup->context->paths;
     bt_auto_free struct bt_image *images = NULL;
+    bt_auto_list used = {0};
     size_t count = 0;
     int r = bt_image_list(paths, &images, &count, error);
 
+    bt_cleanup_used_digests(cleanup, &used);
     for (size_t i = 0; i < count && r == 0; i++) {
         struct bt_image current;
-        char label[160];
-        char *slash;
-        if (bt_image_get(paths, images[i].name, false, NULL, &current, NULL) == 0 &&
-            strcmp(current.digest, images[i].digest) == 0)
+        bool is_newest = i == 0 || strcmp(images[i].name, images[i - 1].name) != 0;
+        if (is_newest || bt_list_has(&used, images[i].digest))
             continue;
-        snprintf(label, sizeof(label), "%s %.12s", images[i].name, images[i].digest);
-        /* An image is a folder of the cache; path is a file in it. */
-        slash = strrchr(images[i].path, '/');
-        if (slash && strncmp(images[i].path, paths->images, strlen(paths->images)) == 0 &&
-            slash > images[i].path + strlen(paths->images)) {
-            *slash = '\0';
-            if (!cleanup->is_dry_run)
-                r = bt_tree_remove(images[i].path, error);
-        }
-        if (r == 0)
-            bt_cleanup_say(cleanup, "image", label);
+        if (bt_image_get(paths, images[i].name, false, NULL, &current, NULL) < 0 ||
+            strcmp(current.digest, images[i].digest) != 0)
+            r = bt_cleanup_image(cleanup, &images[i], error);
     }
     return r;
 }
@@ -240,9 +277,7 @@ static int bt_cleanup_run(struct bt_context *context, struct bt_error *error)
                        "'%.64s' is not something to clean up", what);
     cleanup.removed = json_array();
     cleanup.kept = json_array();
-    r = bt_state_open(&context->paths, &cleanup.state, error);
-    if (r == 0)
-        r = run(&cleanup, error);
+    r = run(&cleanup, error);
     bt_state_close(cleanup.state);
     if (r == 0 && !cleanup.is_dry_run && json_array_size(cleanup.removed) > 0)
         r = bt_audit_write(
@@ -270,7 +305,8 @@ const struct bt_command bt_command_cleanup = {
     .summary = "Remove what nothing needs any more",
     .details = "bots: agents that do not run, with their disks; changes that were never applied are kept as "
                "patches.\n"
-               "images: cached images that their recipes no longer give. workspaces: the kept patches.",
+               "images: older ones that no recipe gives and no agent was started with. workspaces: the kept "
+               "patches.",
     .options = bt_cleanup_options,
     .option_count = BT_ARRAY_LENGTH(bt_cleanup_options),
     .minimum = 1,

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 
 #define BT_STATE_BUSY_MS 5000
 #define BT_STATE_WAL_TRIES 100
+#define BT_STATE_SPACE_BYTES (128U * 1024U) /* less than this is a full disk */
 
 /* Step number i brings schema version i to i + 1. Never edit one that was released: append. */
 static const char *const bt_state_schema[] = {
@@ -44,14 +46,28 @@ bool bt_name_is_valid(const char *text)
            strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
 }
 
+/* SQLite calls a full disk an I/O error when it meets it while it maps its index. */
+static bool bt_state_is_full(struct bt_state *state)
+{
+    int number = sqlite3_system_errno(state->database);
+    struct statvfs status;
+
+    if (number == ENOSPC || number == EDQUOT)
+        return true;
+    return statvfs(state->path, &status) == 0 &&
+           (uint64_t)status.f_bavail * status.f_frsize < BT_STATE_SPACE_BYTES;
+}
+
 int bt_state_fail(struct bt_state *state, struct bt_error *error, const char *what)
 {
     const char *reason = sqlite3_errmsg(state->database);
+    int code = sqlite3_errcode(state->database) & 0xff;
 
-    switch (sqlite3_errcode(state->database) & 0xff) {
-    case SQLITE_FULL:
-        return bt_fail(error, BT_EXIT_ERROR, ENOSPC, "free some space there and try again",
+    if (code == SQLITE_FULL || (code == SQLITE_IOERR && bt_state_is_full(state)))
+        return bt_fail(error, BT_EXIT_ERROR, ENOSPC,
+                       "free some space there, for example with berth cleanup images",
                        "%s: no space left for the state database %s", what, state->path);
+    switch (code) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return bt_fail(error, BT_EXIT_ERROR, EBUSY, "another berth holds it; try again",
