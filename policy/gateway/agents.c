@@ -11,6 +11,9 @@
 
 #define BUCKETS 1024
 #define TTL_MAX_MS 5000
+/* Where the address alone decides, an answer is believed for less: the slot's next agent has the same
+ * address, and no token of its own that would tell the two apart. */
+#define TTL_ADDRESS_MS 1000
 #define ABSENT_MS                                                                                            \
     500 /* an agent is registered before it boots, so an early question is rare and short-lived */
 
@@ -72,7 +75,8 @@ struct bt_agents *bt_agents_free(struct bt_agents *agents)
 
 static bool is_idle(const struct bt_agent *agent)
 {
-    return agent->session_count == 0 && agent->waiter_count == 0 && !agent->is_asking && !agent->has_news;
+    return agent->session_count == 0 && agent->waiter_count == 0 && !agent->is_asking &&
+           !(agent->is_known && agent->has_news);
 }
 
 /* Makes room by forgetting an entry that nobody uses: unknown ones first, as only they come without limit. */
@@ -135,7 +139,11 @@ static bool answer_from_cache(const struct bt_agent *agent, const char *digest, 
         *ret_identity = BT_IDENTITY_UNKNOWN;
         return true;
     }
-    int64_t good_until_ms = is_unreachable ? agent->confirmed_ms + BT_AGENT_GRACE_MS : agent->fresh_until_ms;
+    int64_t good_until_ms = agent->fresh_until_ms;
+    if (is_unreachable)
+        good_until_ms = agent->confirmed_ms + BT_AGENT_GRACE_MS;
+    else if (digest[0] == '\0' && agent->confirmed_ms + TTL_ADDRESS_MS < good_until_ms)
+        good_until_ms = agent->confirmed_ms + TTL_ADDRESS_MS;
     if (!agent->is_known || now_ms >= good_until_ms || !is_token_confirmed(agent, digest))
         return false;
     *ret_identity = BT_IDENTITY_OK;

@@ -20,7 +20,8 @@
 #include "policy/gateway/http.h"
 
 #define CALL_TIMEOUT_MS 3000
-#define DOWN_MS 300
+#define DOWN_MS 300         /* after a refusal: it may be starting */
+#define DOWN_SILENT_MS 2000 /* after a timeout, which cost every caller CALL_TIMEOUT_MS */
 #define ANSWER_MAX (4U * 1024 * 1024)
 #define RENEW_BEFORE_MS (120 * 1000)
 
@@ -83,13 +84,11 @@ static void disconnect(struct bt_control *control)
     control->connection = NULL;
 }
 
-/* The orchestrator is out of reach: every call that waits fails. New ones that the callbacks make wait in the
- * queue until the timer fails them too. */
-static void fail_all(struct bt_control *control)
+/* Every call that waits fails. New ones that the callbacks make wait in the queue until the timer fails them
+ * too. */
+static void fail_waiting(struct bt_control *control)
 {
     struct call_list failed = TAILQ_HEAD_INITIALIZER(failed);
-    disconnect(control);
-    control->down_until_ms = bt_clock_ms() + DOWN_MS;
     struct call *in_flight = BT_TAKE(control->in_flight);
     if (in_flight != NULL)
         TAILQ_INSERT_TAIL(&failed, in_flight, link);
@@ -102,6 +101,14 @@ static void fail_all(struct bt_control *control)
     }
     if (!TAILQ_EMPTY(&control->queue))
         schedule(control, DOWN_MS / 3);
+}
+
+/* The orchestrator is out of reach: for a while calls fail at once. */
+static void give_up(struct bt_control *control, int down_ms)
+{
+    disconnect(control);
+    control->down_until_ms = bt_clock_ms() + down_ms;
+    fail_waiting(control);
 }
 
 static struct call *make_token_call(struct bt_control *control)
@@ -153,8 +160,12 @@ static void advance(struct bt_control *control)
 {
     if (control->in_flight != NULL || TAILQ_EMPTY(&control->queue))
         return;
-    if (bt_clock_ms() < control->down_until_ms || (control->connection == NULL && reconnect(control) < 0)) {
-        fail_all(control);
+    if (bt_clock_ms() < control->down_until_ms) {
+        fail_waiting(control);
+        return;
+    }
+    if (control->connection == NULL && reconnect(control) < 0) {
+        give_up(control, DOWN_MS);
         return;
     }
     if (control->token == NULL || bt_clock_ms() >= control->renew_at_ms) {
@@ -172,7 +183,7 @@ static void on_timer(evutil_socket_t fd, short what, void *context)
     (void)fd;
     (void)what;
     if (control->in_flight != NULL)
-        fail_all(control); /* it took too long */
+        give_up(control, DOWN_SILENT_MS);
     else
         advance(control);
 }
@@ -183,7 +194,7 @@ static void take_token(struct bt_control *control, unsigned status, const json_t
     json_int_t expires_s = json_integer_value(json_object_get(answer, "expires_in"));
     if (status != 200 || token == NULL || expires_s <= 0 || strlen(token) > 1024) {
         (void)fprintf(stderr, "berth-gateway: the orchestrator refuses this gateway's secret (%u)\n", status);
-        fail_all(control);
+        give_up(control, DOWN_MS);
         return;
     }
     drop_token(control);
@@ -226,7 +237,7 @@ static void on_read(struct bufferevent *connection, void *context)
         (head.body != BT_HTTP_BODY_LENGTH && head.body != BT_HTTP_BODY_NONE) ||
         head.body_length > ANSWER_MAX) {
         (void)fprintf(stderr, "berth-gateway: an answer of the orchestrator cannot be read\n");
-        fail_all(control);
+        give_up(control, DOWN_MS);
         return;
     }
     if (length - head.length < head.body_length)
@@ -260,7 +271,7 @@ static void on_event(struct bufferevent *connection, short events, void *context
     else
         TAILQ_INSERT_HEAD(&control->queue, call, link);
     if (is_retry)
-        fail_all(control);
+        give_up(control, DOWN_MS);
     else
         schedule(control, 0);
 }
@@ -308,8 +319,9 @@ struct bt_control *bt_control_free(struct bt_control *control)
     if (control == NULL)
         return NULL;
     /* Callers free what their calls carry when these end. */
+    disconnect(control);
     if (control->timer != NULL)
-        fail_all(control);
+        fail_waiting(control);
     while (!TAILQ_EMPTY(&control->queue)) {
         struct call *call = TAILQ_FIRST(&control->queue);
         TAILQ_REMOVE(&control->queue, call, link);

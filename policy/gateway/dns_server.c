@@ -133,7 +133,8 @@ static void decide(struct inquiry *inquiry)
         reply(inquiry, BT_DNS_OK, is_address_question ? agent->gateway_address : 0);
 }
 
-/* After the agent is known, since its counters begin anew with its lease: the probe waits for this very question. */
+/* After the agent is known, since its counters begin anew with its lease: the probe waits for this very
+ * question. */
 static void count(struct inquiry *inquiry)
 {
     inquiry->agent->counters.dns_questions++;

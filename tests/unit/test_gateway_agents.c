@@ -113,6 +113,12 @@ static void test_fresh(void **state)
     answer(200, 7, 1);
     assert_int_equal(one.identity, BT_IDENTITY_OK);
     assert_int_equal(two.identity, BT_IDENTITY_OK);
+    now_ms += 1000;
+    identify(*state, NULL, &two); /* the address alone is believed for less */
+    assert_int_equal(two.identity, -1);
+    bt_agent_waiter_cancel(&two.waiter);
+    answer(200, 7, 1);
+    question_count = 1;
     now_ms += 4999;
     identify(*state, DIGEST_ONE, &one);
     assert_int_equal(one.identity, BT_IDENTITY_OK);
