@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,14 +36,20 @@ static void bt_audit_time(char ret_text[32])
     snprintf(ret_text, 32, "%s.%03uZ", seconds, (unsigned)(now.tv_nsec / 1000000) % 1000);
 }
 
-/* One old file is kept, so that the trail has an end; the lines that go are the oldest. */
+/* One old file is kept, so that the trail has an end; the lines that go are the oldest. Several processes may
+ * come here at once: the lock is on the file that is full, and whoever finds that the name leads to another
+ * one by now has nothing to do. Returns 1 when the file must be opened again. */
 static int bt_audit_rotate(int fd, const char *path, struct bt_error *error)
 {
     char previous[608];
-    struct stat status;
+    struct stat own, named;
 
-    if (fstat(fd, &status) < 0 || status.st_size < (off_t)BT_AUDIT_BYTES_MAX)
+    if (fstat(fd, &own) < 0 || own.st_size < (off_t)BT_AUDIT_BYTES_MAX)
         return 0;
+    if (flock(fd, LOCK_EX) < 0)
+        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot lock %s: %s", path, strerror(errno));
+    if (stat(path, &named) < 0 || named.st_ino != own.st_ino || named.st_dev != own.st_dev)
+        return 1;
     snprintf(previous, sizeof(previous), "%s.1", path);
     if (rename(path, previous) < 0)
         return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot rename %s: %s", path, strerror(errno));
@@ -55,7 +62,7 @@ static int bt_audit_open(const struct bt_paths *paths, int *ret_fd, struct bt_er
     int r = bt_folder_make(paths->state, 0700, error);
 
     bt_audit_path(paths, path);
-    for (int tries = 0; r == 0 && tries < 2; tries++) {
+    for (int tries = 0; r == 0 && tries < 4; tries++) {
         bt_auto_fd fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
             return bt_fail(error, BT_EXIT_ERROR, errno, "check owner, mode and free space of that folder",

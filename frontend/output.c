@@ -122,6 +122,10 @@ void bt_output_document(struct bt_output *output, json_t *document)
 {
     if (output->is_json && !output->has_document) {
         bt_output_progress_end(output);
+        /* Text that is not UTF-8 where only names can be: still a document. */
+        if (!document)
+            document =
+                json_pack("{s:{s:s, s:i}}", "error", "message", "the result is not UTF-8 text", "status", 1);
         json_dumpf(document, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY);
         fputc('\n', stdout);
         output->has_document = true;

@@ -440,6 +440,34 @@ static void t_audit_passes_over_damaged_lines(void **state)
     json_decref(lines);
 }
 
+/* A full trail is put aside once, however many processes notice it at the same time. */
+static void t_audit_is_put_aside_once(void **state)
+{
+    const struct fixture *fixture = *state;
+    enum { CHILDREN = 8 };
+    json_t *lines = NULL;
+    size_t damaged = 0;
+    struct stat status;
+    char path[700];
+    fixture_write(fixture, "state/audit.jsonl", "{}\n");
+    snprintf(path, sizeof path, "%s/audit.jsonl", fixture->paths.state);
+    assert_int_equal(truncate(path, 64L * 1024 * 1024), 0); /* sparse */
+    for (int i = 0; i < CHILDREN; i++) {
+        if (fork() == 0)
+            _exit(bt_audit_write(&fixture->paths, "stop", "live", "one", NULL, NULL) < 0);
+    }
+    for (int i = 0, child = 0; i < CHILDREN; i++) {
+        assert_true(wait(&child) > 0);
+        assert_int_equal(child, 0);
+    }
+    assert_int_equal(bt_audit_read(&fixture->paths, 100, &lines, &damaged, NULL), 0);
+    assert_int_equal(json_array_size(lines), CHILDREN);
+    json_decref(lines);
+    snprintf(path, sizeof path, "%s/audit.jsonl.1", fixture->paths.state);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_size, 64L * 1024 * 1024);
+}
+
 static void t_audit_refuses_a_link(void **state)
 {
     const struct fixture *fixture = *state;
@@ -474,6 +502,7 @@ int main(void)
         FIXTURE_TEST(t_state_refuses_what_it_does_not_know),
         FIXTURE_TEST(t_audit_keeps_whole_lines),
         FIXTURE_TEST(t_audit_passes_over_damaged_lines),
+        FIXTURE_TEST(t_audit_is_put_aside_once),
         FIXTURE_TEST(t_audit_refuses_a_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
