@@ -197,13 +197,18 @@ int bt_kernel_provision(struct bt_kernel *kernel, struct bt_lease ret_leases[BT_
 
 /* ---- transactions, and what an ambiguous answer meant ----------------------------------------------- */
 
+static bool is_ambiguous(int error)
+{
+    return error == -EAGAIN || error == -ENOBUFS;
+}
+
 /* Commits; when it cannot be told whether the kernel acted, asks for the lease's record: a transaction is
  * whole. */
 static int commit_lease(struct bt_kernel *kernel, struct bt_batch *batch, enum bt_set record, int ifindex,
                         bool is_wanted)
 {
     int error = bt_transaction_commit(kernel, batch);
-    if (error != -EAGAIN && error != -ENOBUFS)
+    if (!is_ambiguous(error))
         return error;
     struct bt_element element;
     bt_element_interface(record, ifindex, &element);
@@ -211,6 +216,24 @@ static int commit_lease(struct bt_kernel *kernel, struct bt_batch *batch, enum b
     if (found < 0 && found != -ENOENT)
         return found;
     return (found == 0) == is_wanted ? 0 : -EIO;
+}
+
+/* The same, where the record is there before and after, and says whether it is sealed. */
+static int commit_seal(struct bt_kernel *kernel, struct bt_batch *batch, int ifindex)
+{
+    struct bt_lease lease;
+    uint64_t ignored_ms;
+    int error = bt_transaction_commit(kernel, batch);
+    if (!is_ambiguous(error))
+        return error;
+    struct bt_element element;
+    bt_element_interface(BT_SET_LEASES, ifindex, &element);
+    error = bt_element_get(kernel, &element);
+    if (error == 0)
+        error = bt_record_read(&element, &lease, &ifindex, &ignored_ms);
+    if (error < 0)
+        return error;
+    return lease.is_sealed ? 0 : -EIO;
 }
 
 /* ---- lease ------------------------------------------------------------------------------------------ */
@@ -371,21 +394,28 @@ size_t bt_kernel_dead_count(const struct bt_kernel *kernel)
 
 /* ---- restart ---------------------------------------------------------------------------------------- */
 
-int bt_kernel_reserve_all(struct bt_kernel *kernel, struct bt_lease_table live, uint64_t deadline_ms)
+static int reserve(struct bt_kernel *kernel, struct bt_lease_table live)
 {
     static const enum bt_set flushed[] = {BT_SET_SOURCES, BT_SET_GENERATIONS, BT_SET_LIVE,
                                           BT_SET_OWNERS,  BT_SET_AGENT_PAIRS, BT_SET_GATEWAY_PAIRS,
                                           BT_SET_UPLINKS, BT_SET_GATEWAYS,    BT_SET_ORCHESTRATORS,
                                           BT_SET_LEASES,  BT_SET_RESERVED};
     struct bt_batch batch;
-    uint64_t old_deadline_ms = kernel->reserved_deadline_ms;
-    kernel->reserved_deadline_ms = deadline_ms;
     bt_transaction_start(kernel, &batch);
     for (size_t i = 0; i < BT_ARRAY_LENGTH(flushed); i++)
         bt_set_flush(&batch, flushed[i]);
     for (size_t i = 0; i < live.count; i++)
         bt_lease_write(kernel, &batch, live, &live.leases[i], BT_PART_RESERVED, false, true);
-    int error = bt_transaction_commit(kernel, &batch);
+    return bt_transaction_commit(kernel, &batch);
+}
+
+int bt_kernel_reserve_all(struct bt_kernel *kernel, struct bt_lease_table live, uint64_t deadline_ms)
+{
+    uint64_t old_deadline_ms = kernel->reserved_deadline_ms;
+    kernel->reserved_deadline_ms = deadline_ms;
+    int error = reserve(kernel, live);
+    if (is_ambiguous(error))
+        error = reserve(kernel, live); /* it says the same whatever became of the first */
     if (error < 0) {
         kernel->reserved_deadline_ms = old_deadline_ms;
         return error;
@@ -438,7 +468,7 @@ int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table, const 
     bt_transaction_start(kernel, &batch);
     bt_lease_write(kernel, &batch, table, &slot->lease, BT_PART_AUTHORITY | BT_PART_RECORD, true, false);
     bt_lease_write(kernel, &batch, table, &sealed, BT_PART_RECORD, false, true);
-    int error = bt_transaction_commit(kernel, &batch);
+    int error = commit_seal(kernel, &batch, slot->ifindex);
     if (error < 0)
         return error;
     slot->lease = sealed;

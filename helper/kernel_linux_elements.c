@@ -323,7 +323,7 @@ static const struct bt_lease *server_of(struct bt_lease_table table, const struc
 {
     for (size_t i = 0; i < table.count; i++) {
         if (table.leases[i].role == role && is_family(lease, &table.leases[i]))
-            return &table.leases[i];
+            return table.leases + i;
     }
     return NULL;
 }

@@ -151,8 +151,10 @@ static int read_events(struct findings *findings, int fd, look look_at)
     struct bt_kernel *kernel = findings->kernel;
     bool is_lossy = false;
     for (int i = 0; i < DATAGRAMS_PER_TURN; i++) {
-        ssize_t length =
-            recv(fd, kernel->event_buffer, sizeof(kernel->event_buffer), MSG_DONTWAIT | MSG_TRUNC);
+        struct sockaddr_nl from = {0};
+        socklen_t from_length = sizeof(from);
+        ssize_t length = recvfrom(fd, kernel->event_buffer, sizeof(kernel->event_buffer),
+                                  MSG_DONTWAIT | MSG_TRUNC, (struct sockaddr *)&from, &from_length);
         if (length < 0 && errno == EINTR)
             continue;
         if (length < 0 && errno == ENOBUFS) {
@@ -161,6 +163,8 @@ static int read_events(struct findings *findings, int fd, look look_at)
         }
         if (length < 0)
             return errno == EAGAIN || errno == EWOULDBLOCK ? is_lossy : -errno;
+        if (from.nl_pid != 0)
+            continue; /* not the kernel */
         if ((size_t)length > sizeof(kernel->event_buffer)) {
             is_lossy = true;
             continue;

@@ -185,6 +185,17 @@ static uint32_t set_size(const struct bt_kernel *kernel)
     return 8U * kernel->config.pool.slots + 64U;
 }
 
+/* For `nft list` alone: in which byte order it is to print keys and values. {type, length, value}, as nft
+ * writes it. */
+static void describe_set(const struct bt_set_layout *layout, struct nftnl_set *set)
+{
+    enum { KEY_ORDER = 0, DATA_ORDER = 1, HOST_ORDER = 1, NETWORK_ORDER = 2 };
+    uint8_t key_order = layout->key_type == TYPE_ADDRESS ? NETWORK_ORDER : HOST_ORDER;
+    uint8_t data_order = layout->data_type == TYPE_ADDRESS ? NETWORK_ORDER : HOST_ORDER;
+    const uint8_t description[] = {KEY_ORDER, 4, key_order, 0, 0, 0, DATA_ORDER, 4, data_order, 0, 0, 0};
+    (void)nftnl_set_set_data(set, NFTNL_SET_USERDATA, description, sizeof(description));
+}
+
 static int build_set(const struct bt_kernel *kernel, enum bt_set index, struct nftnl_set *set)
 {
     const struct bt_set_layout *layout = &bt_set_layouts[index];
@@ -201,6 +212,7 @@ static int build_set(const struct bt_kernel *kernel, enum bt_set index, struct n
         nftnl_set_set_u32(set, NFTNL_SET_DATA_TYPE, layout->data_type);
         nftnl_set_set_u32(set, NFTNL_SET_DATA_LEN, layout->data_length);
     }
+    describe_set(layout, set);
     int error = 0;
     if (index == BT_SET_ACCEPTED || index == BT_SET_REFUSED)
         error = set_add_counter(set);

@@ -135,7 +135,13 @@ static int write_borrowed(struct bt_kernel *kernel, int ifindex, bool is_added)
         bt_element_add(&batch, &element);
     else
         bt_element_remove(&batch, &element);
-    return bt_transaction_commit(kernel, &batch);
+    int error = bt_transaction_commit(kernel, &batch);
+    if (error != -EAGAIN && error != -ENOBUFS)
+        return error;
+    int found = bt_element_get(kernel, &element); /* did the kernel act? */
+    if (found < 0 && found != -ENOENT)
+        return found;
+    return (found == 0) == is_added ? 0 : -EIO;
 }
 
 static struct bt_uplink *find_uplink(struct bt_kernel *kernel, int ifindex)
