@@ -40,6 +40,8 @@ struct bt_kernel_config {
     uint32_t gateway_flows; /* default 16384 */
 };
 
+/* What the guest sent: let through, and not (a forged source, a destination that is not permitted, too many
+ * flows). Packets towards the guest are not counted. */
 struct bt_lease_counters {
     uint64_t accepted_packets, accepted_bytes, dropped_packets, dropped_bytes;
 };
@@ -61,7 +63,8 @@ void bt_kernel_close(struct bt_kernel *kernel);
 int bt_kernel_provision(struct bt_kernel *kernel, struct bt_lease ret_leases[BT_POOL_SLOTS_MAX],
                         size_t *ret_count, uint64_t *ret_deadline_ms, uint32_t *ret_generation) BT_MUST_CHECK;
 
-/* One transaction: every lease becomes reserved (authorises nothing), with an absolute CLOCK_BOOTTIME
+/* To be called after bt_kernel_provision returned leases. Rules of another configuration are replaced here.
+ * One transaction: every lease becomes reserved (authorises nothing), with an absolute CLOCK_BOOTTIME
  * deadline. */
 int bt_kernel_reserve_all(struct bt_kernel *kernel, struct bt_lease_table live,
                           uint64_t deadline_ms) BT_MUST_CHECK;
@@ -76,7 +79,8 @@ int bt_kernel_lease(struct bt_kernel *kernel, struct bt_lease_table table, const
 int bt_kernel_adopt(struct bt_kernel *kernel, struct bt_lease_table table,
                     const struct bt_lease *lease) BT_MUST_CHECK;
 
-/* Everything of this slot is dropped from now on, flows included. */
+/* Everything of this slot is dropped from now on, flows included; its owner and root do not reach the guest
+ * either. -ESTALE: not live, or another generation. Sealing a sealed lease is no error. */
 int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table,
                    const struct bt_lease *lease) BT_MUST_CHECK;
 

@@ -73,13 +73,31 @@ static int make_table(struct bt_kernel *kernel, bool is_replaced, struct bt_leas
     return bt_elements_rewrite(kernel, &batch, live, true);
 }
 
+static struct bt_lease_table live_of_slots(const struct bt_kernel *kernel)
+{
+    static struct bt_lease leases[BT_POOL_SLOTS_MAX];
+    struct bt_lease_table table = {.leases = leases};
+    for (size_t i = 0; i < kernel->config.pool.slots; i++) {
+        if (kernel->slots[i].state == BT_SLOT_LIVE)
+            leases[table.count++] = kernel->slots[i].lease;
+    }
+    return table;
+}
+
+static int rewrite_elements(struct bt_kernel *kernel, struct bt_lease_table live)
+{
+    struct bt_batch batch;
+    bt_transaction_start(kernel, &batch);
+    return bt_elements_rewrite(kernel, &batch, live, false);
+}
+
 struct reading {
     struct bt_kernel *kernel;
     enum bt_slot_state state;
     struct bt_lease *leases;
     size_t count;
     uint64_t deadline_ms;
-    bool is_bad;
+    bool has_unusable; /* a record that makes no sense, or a slot that the pool no longer has */
 };
 
 static void read_lease(void *context, const struct bt_element *element)
@@ -91,7 +109,7 @@ static void read_lease(void *context, const struct bt_element *element)
     if (bt_record_read(element, &lease, &ifindex, &deadline_ms) < 0 ||
         lease.slot >= reading->kernel->config.pool.slots ||
         reading->kernel->slots[lease.slot].state != BT_SLOT_CLEAN) {
-        reading->is_bad = true;
+        reading->has_unusable = true;
         return;
     }
     reading->kernel->slots[lease.slot] =
@@ -132,9 +150,11 @@ static int read_leases(struct bt_kernel *kernel, struct bt_lease *leases, size_t
         error = bt_set_dump(kernel, BT_SET_BORROWED, read_borrowed, kernel);
     if (error < 0)
         return error;
-    if (reading.is_bad)
-        return -EEXIST;
     kernel->reserved_deadline_ms = reading.deadline_ms;
+    if (reading.has_unusable) /* not known, so not authorised; its device will be a stranger */
+        error = rewrite_elements(kernel, live_of_slots(kernel));
+    if (error < 0)
+        return error;
     *ret_count = reading.count;
     *ret_deadline_ms = reading.deadline_ms;
     return 0;
@@ -173,12 +193,17 @@ int bt_kernel_provision(struct bt_kernel *kernel, struct bt_lease ret_leases[BT_
     size_t count = 0;
     uint64_t deadline_ms = 0;
     int error = bt_table_compare(kernel);
+    /* Rules of another configuration: they stay in force with their leases until reserve_all. */
+    kernel->is_outdated = error == -EUCLEAN;
     if (error == -ENOENT)
         error = provision_new(kernel);
     else if (error == 0 || error == -EUCLEAN)
         error = read_table(kernel, ret_leases, &count, &deadline_ms);
+    if (error == 0 && kernel->is_outdated && count == 0)
+        error = make_table(kernel, true, (struct bt_lease_table){0});
     if (error < 0)
         return error;
+    kernel->is_outdated = kernel->is_outdated && count > 0;
 
     /* Devices that a helper left behind when it ended between two steps. */
     error = bt_link_disown_strangers(kernel);
@@ -301,10 +326,8 @@ static int remove_rules(struct bt_kernel *kernel, struct bt_lease_table table, c
  * this. */
 static int rewrite_without(struct bt_kernel *kernel, struct bt_lease_table table, struct bt_slot *slot)
 {
-    struct bt_batch batch;
     slot->state = BT_SLOT_STUCK;
-    bt_transaction_start(kernel, &batch);
-    int error = bt_elements_rewrite(kernel, &batch, table, false);
+    int error = rewrite_elements(kernel, table);
     if (error == -ENOENT) /* a set is missing, or the table */
         error = make_table(kernel, true, table);
     return error;
@@ -335,17 +358,6 @@ int bt_kernel_release(struct bt_kernel *kernel, struct bt_lease_table table, con
 }
 
 /* ---- collect ---------------------------------------------------------------------------------------- */
-
-static struct bt_lease_table live_of_slots(const struct bt_kernel *kernel)
-{
-    static struct bt_lease leases[BT_POOL_SLOTS_MAX];
-    struct bt_lease_table table = {.leases = leases};
-    for (size_t i = 0; i < kernel->config.pool.slots; i++) {
-        if (kernel->slots[i].state == BT_SLOT_LIVE)
-            leases[table.count++] = kernel->slots[i].lease;
-    }
-    return table;
-}
 
 static bool collect_slot(struct bt_kernel *kernel, struct bt_slot *slot)
 {
@@ -409,22 +421,34 @@ static int reserve(struct bt_kernel *kernel, struct bt_lease_table live)
     return bt_transaction_commit(kernel, &batch);
 }
 
+static void set_states(struct bt_kernel *kernel, struct bt_lease_table table, enum bt_slot_state state)
+{
+    for (size_t i = 0; i < table.count; i++) {
+        struct bt_slot *slot = &kernel->slots[table.leases[i].slot];
+        slot->lease = table.leases[i];
+        slot->state = state;
+    }
+}
+
 int bt_kernel_reserve_all(struct bt_kernel *kernel, struct bt_lease_table live, uint64_t deadline_ms)
 {
     uint64_t old_deadline_ms = kernel->reserved_deadline_ms;
     kernel->reserved_deadline_ms = deadline_ms;
-    int error = reserve(kernel, live);
+    int error = kernel->is_outdated ? 0 : reserve(kernel, live);
     if (is_ambiguous(error))
         error = reserve(kernel, live); /* it says the same whatever became of the first */
+    if (error == 0)
+        set_states(kernel, live, BT_SLOT_RESERVED);
+    if (error == 0 && kernel->is_outdated) {
+        error = make_table(kernel, true, (struct bt_lease_table){0});
+        if (error < 0)
+            set_states(kernel, live, BT_SLOT_LIVE);
+    }
     if (error < 0) {
         kernel->reserved_deadline_ms = old_deadline_ms;
         return error;
     }
-    for (size_t i = 0; i < live.count; i++) {
-        struct bt_slot *slot = &kernel->slots[live.leases[i].slot];
-        slot->lease = live.leases[i];
-        slot->state = BT_SLOT_RESERVED;
-    }
+    kernel->is_outdated = false;
     return 0;
 }
 

@@ -120,6 +120,7 @@ struct bt_kernel {
     uint32_t high_water; /* generations up to this one may have been handed out */
     uint64_t reserved_deadline_ms;
     bool is_provisioned, has_ipv6;
+    bool is_outdated; /* the rules in force are of another configuration */
     struct bt_slot slots[BT_POOL_SLOTS_MAX];
     struct bt_uplink uplinks[BT_UPLINKS_MAX];
     size_t uplink_count;

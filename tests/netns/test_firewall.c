@@ -947,6 +947,52 @@ static void t_restart_keeps_connections(void **state)
     close(flow[1]);
 }
 
+/* The admin changed the configuration, and made the pool smaller, while the helper was down. */
+static void t_restart_with_another_configuration(void **state)
+{
+    static struct bt_lease found[BT_POOL_SLOTS_MAX];
+    struct bt_kernel_config usual = test.config;
+    static struct guest outside; /* outlives a failure */
+    int flow[2];
+    size_t count;
+    uint64_t deadline_ms;
+    uint32_t generation;
+    (void)state;
+    guest_lease(&outside, 900, BT_ROLE_AGENT, ALICE, 0);
+    assert_connects(cast.agent.namespace_fd, ROOT, cast.agent.host, 8119, cast.gateway.namespace_fd,
+                    cast.agent.guest, flow);
+    test.config.pool.slots = 800;
+    test.config.agent_flows = 100;
+    test.config.deny_private_uplink = true;
+    bt_kernel_close(test.kernel);
+    assert_int_equal(bt_kernel_open(&test.config, &test.kernel), 0);
+    assert_int_equal(bt_kernel_provision(test.kernel, found, &count, &deadline_ms, &generation), 0);
+    test.generation = generation;
+    assert_int_equal(count, 5);
+    assert_echo(flow[0], flow[1]);
+    assert_refused(outside.namespace_fd, ROOT, outside.host, 8119, cast.gateway.namespace_fd);
+    guest_forget(&outside);
+    guest_end(&outside);
+    assert_int_equal(bt_kernel_reserve_all(test.kernel, table_without(NULL), 5), 0);
+    struct guest *adopting[] = {&cast.agent, &cast.gateway, &cast.orchestrator, &cast.other_agent,
+                                &cast.other_gateway};
+    memset(test.guests, 0, sizeof(test.guests));
+    assert_kernel_is_right();
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(adopting); i++)
+        adopt(adopting[i]);
+    assert_kernel_is_right();
+    assert_echo(flow[0], flow[1]);
+    close(flow[0]);
+    close(flow[1]);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(adopting); i++)
+        guest_stop(adopting[i]);
+    collect();
+    bt_kernel_close(test.kernel);
+    test.config = usual;
+    open_kernel(); /* no lease: the usual rules at once */
+    assert_kernel_is_right();
+}
+
 /* What a lessee can do to its device. */
 static void t_adoption_refuses_changed_devices(void **state)
 {
@@ -1282,6 +1328,7 @@ int main(int argc, char **argv)
         WITH_CAST(t_seal_cuts_everything),
         WITH_CAST(t_gateway_comes_after_its_agents),
         WITH_CAST(t_restart_keeps_connections),
+        WITH_CAST(t_restart_with_another_configuration),
         WITH_CAST(t_adoption_refuses_changed_devices),
         WITH_CAST(t_drift_is_seen_and_repaired),
         WITH_CAST(t_restart_without_records),
