@@ -236,6 +236,21 @@ static void resume_listening(struct bt_engine *engine)
         engine->listen_due_ms = now_ms(engine) + ACCEPT_PAUSE_MS;
 }
 
+/* Says why, once, so that a client can tell "later" from "never"; whether that arrives is its own business.
+ */
+static void refuse(const struct bt_engine *engine, int fd, int reason)
+{
+    uint8_t frame[BT_FRAME_SIZE];
+    struct bt_reply reply = {
+        .verb = BT_VERB_HELLO,
+        .status = reason == -EACCES ? BT_STATUS_NOT_PERMITTED : BT_STATUS_RATE,
+        .sequence = 1,
+        .epoch = engine->epoch,
+    };
+    if (bt_frame_encode_reply(&reply, frame) < 0 || bt_chan_send(fd, frame, -1) < 0)
+        return;
+}
+
 static void accept_connections(struct bt_engine *engine)
 {
     for (unsigned i = 0; i < ACCEPTS_A_STEP; i++) {
@@ -246,8 +261,13 @@ static void accept_connections(struct bt_engine *engine)
                 pause_listening(engine);
             return; /* EAGAIN: no more; anything else is the peer's trouble */
         }
-        if (read_peer_uid(fd, &uid) == 0 && bt_engine_admit(engine, fd, uid) == 0)
+        int error = read_peer_uid(fd, &uid);
+        if (error == 0)
+            error = bt_engine_admit(engine, fd, uid);
+        if (error == 0)
             bt_fd_take(&fd);
+        else
+            refuse(engine, fd, error);
     }
 }
 

@@ -105,6 +105,8 @@ int bt_chan_receive_reply(int fd, uint8_t ret_frame[BT_FRAME_SIZE], int *ret_pas
     memset(&control, 0, sizeof(control));
     message.msg_controllen = sizeof(control.bytes);
     ssize_t length = receive(fd, &message);
+    if (length == -ECONNRESET) /* reported once, ahead of a frame that may still be queued */
+        length = receive(fd, &message);
     if (length < 0)
         return length == -ECONNRESET ? -ENOTCONN : (int)length;
     size_t fds = take_fds(&message, &passed_fd);

@@ -64,6 +64,8 @@ static int exchange(struct bt_helper *helper, struct bt_request *request, struct
     if (error < 0)
         return error;
     error = bt_chan_send(helper->fd, frame, -1);
+    if (error == -ENOTCONN && request->verb == BT_VERB_HELLO)
+        error = 0; /* not admitted: the reason may have been sent before the connection was closed */
     while (error == 0) {
         error = wait_for(helper->fd, POLLIN, deadline_ms);
         if (error < 0)
@@ -165,6 +167,7 @@ static int say_hello(struct bt_helper *helper, uint64_t deadline_ms)
 int bt_helper_connect(const char *socket_path, struct bt_helper *ret_helper)
 {
     uint64_t deadline_ms = now_ms() + CONNECT_DEADLINE_MS;
+    bool was_refused = false;
     for (;;) {
         struct bt_helper helper = {.fd = -1};
         int error = open_socket(socket_path, deadline_ms, &helper.fd);
@@ -178,8 +181,11 @@ int bt_helper_connect(const char *socket_path, struct bt_helper *ret_helper)
         bt_helper_close(&helper);
         /* Closed before the answer: this uid has too many connections just now, or the engine is going down.
          */
+        if (error == -ETIMEDOUT && was_refused)
+            return -EBUSY;
         if (error != -ENOTCONN && error != -EAGAIN)
             return error;
+        was_refused = true;
         if (now_ms() + RETRY_PAUSE_MS >= deadline_ms)
             return -EBUSY;
         pause_ms(RETRY_PAUSE_MS);

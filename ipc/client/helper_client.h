@@ -39,8 +39,9 @@ struct bt_helper_counters {
     uint64_t accepted_packets, accepted_bytes, dropped_packets, dropped_bytes;
 };
 
-/* Connects and says HELLO. -ENOENT, -ECONNREFUSED: not running; -EACCES: not in group berth; -EPROTO: other
- * version. */
+/* Connects and says HELLO. -ENOENT, -ECONNREFUSED: not running; -EACCES: not in group berth; -EPERM: this uid
+ * is not served (uid_max of the helper's configuration); -EPROTO: other version; -EBUSY: too many connections
+ * of this uid. */
 int bt_helper_connect(const char *socket_path, struct bt_helper *ret_helper) BT_MUST_CHECK;
 void bt_helper_close(struct bt_helper *helper);
 int bt_helper_status(struct bt_helper *helper, struct bt_helper_status *ret_status) BT_MUST_CHECK;
