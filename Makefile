@@ -163,11 +163,17 @@ install: all
 	install -m 0755 $(BUILD)/berth-helper $(DESTDIR)$(PREFIX)/sbin/
 	install -m 0755 $(addprefix $(BUILD)/,berth-gateway berth-orchestrator berth-init berth-probe) $(DESTDIR)$(PREFIX)/libexec/berth/
 	install -m 0644 images/recipes/* $(DESTDIR)$(PREFIX)/share/berth/recipes/
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
+	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -m 0644 completions/berth.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/berth
+	install -m 0644 completions/berth.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_berth
+	install -m 0644 completions/berth.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/
 	install -m 0644 docs/berth.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -m 0644 docs/berth-helper.8 $(DESTDIR)$(PREFIX)/share/man/man8/
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/berth $(DESTDIR)$(PREFIX)/sbin/berth-helper \
-	  $(DESTDIR)$(PREFIX)/share/man/man1/berth.1 $(DESTDIR)$(PREFIX)/share/man/man8/berth-helper.8
+	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions/berth $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_berth \
+	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/berth.fish $(DESTDIR)$(PREFIX)/share/man/man1/berth.1 $(DESTDIR)$(PREFIX)/share/man/man8/berth-helper.8
 	rm -rf $(DESTDIR)$(PREFIX)/libexec/berth $(DESTDIR)$(PREFIX)/share/berth
 clean:
 	rm -rf $(BUILD)
