@@ -211,6 +211,22 @@ static void do_release(struct tool *tool)
     outcome("release", error);
 }
 
+static void do_close(struct tool *tool)
+{
+    bt_helper_close(&tool->helper);
+    tool->has_lease = false;
+    outcome("close", 0);
+}
+
+/* Also when the engine is gone already. */
+static void do_keep(struct tool *tool)
+{
+    tool->keeps = true;
+    if (tool->helper.fd < 0 && tool->has_lease && tool->gone_ms == 0)
+        tool->gone_ms = now_ms();
+    outcome("keep", 0);
+}
+
 /* False: the program is to end. */
 static bool obey(struct tool *tool, char **words, int count)
 {
@@ -234,9 +250,9 @@ static bool obey(struct tool *tool, char **words, int count)
     else if (strcmp(word, "connect") == 0)
         do_connect(tool);
     else if (strcmp(word, "close") == 0)
-        bt_helper_close(&tool->helper);
+        do_close(tool);
     else if (strcmp(word, "keep") == 0)
-        tool->keeps = true;
+        do_keep(tool);
     else
         printf("error %s EINVAL\n", word);
     fflush(stdout);
