@@ -1,20 +1,13 @@
-/* Start of the two programs of policy/. See service.h.
+/* Configuration and secrets of the two programs of policy/. See service.h.
  *
  * Must not run after the event loop began, but for the comparisons.
  */
 #include "policy/rules/service.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <grp.h>
-#include <linux/landlock.h>
 #include <openssl/crypto.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 int bt_service_config_load(const char *path, json_t **ret_document, struct bt_error *error)
 {
@@ -71,71 +64,6 @@ int bt_service_endpoint_parse(const char *text, uint16_t fallback_port, uint32_t
     *ret_port = (uint16_t)port;
     return 0;
 }
-
-int bt_service_become_user(const char *owned_folder, struct bt_error *error)
-{
-    if (geteuid() != 0)
-        return 0;
-    if (owned_folder != NULL && chown(owned_folder, BT_SERVICE_UID, BT_SERVICE_UID) < 0)
-        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot give %s to uid %d: %s", owned_folder,
-                       BT_SERVICE_UID, strerror(errno));
-    /* Leaving uid 0 by all three ids clears the capability sets (capabilities(7)). */
-    if (setgroups(0, NULL) < 0 || setresgid(BT_SERVICE_UID, BT_SERVICE_UID, BT_SERVICE_UID) < 0 ||
-        setresuid(BT_SERVICE_UID, BT_SERVICE_UID, BT_SERVICE_UID) < 0)
-        return bt_fail(error, BT_EXIT_ERROR, errno,
-                       "start it as an unprivileged user, or where that uid is mapped",
-                       "cannot become uid %d: %s", BT_SERVICE_UID, strerror(errno));
-    if (setresuid(0, 0, 0) == 0)
-        return bt_fail(error, BT_EXIT_ERROR, EPERM, NULL, "root was not given up");
-    return 0;
-}
-
-#ifndef BERTH_TEST_BUILD
-static int landlock(const char *folder, struct bt_error *error)
-{
-    /* Rights of Landlock ABI 1 (kernel 5.13): every kernel that has Landlock knows them. */
-    struct landlock_ruleset_attr rules = {.handled_access_fs = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1};
-    bt_auto_fd rules_fd = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof(rules), 0);
-    if (rules_fd < 0 && (errno == ENOSYS || errno == EOPNOTSUPP))
-        return 0;
-    if (rules_fd < 0)
-        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot make a Landlock ruleset: %s",
-                       strerror(errno));
-    if (folder != NULL) {
-        bt_auto_fd folder_fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-        struct landlock_path_beneath_attr beneath = {
-            .parent_fd = folder_fd,
-            .allowed_access = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE |
-                              LANDLOCK_ACCESS_FS_READ_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
-                              LANDLOCK_ACCESS_FS_REMOVE_FILE,
-        };
-        if (folder_fd < 0 ||
-            syscall(SYS_landlock_add_rule, rules_fd, LANDLOCK_RULE_PATH_BENEATH, &beneath, 0) < 0)
-            return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot keep %s in Landlock: %s", folder,
-                           strerror(errno));
-    }
-    if (syscall(SYS_landlock_restrict_self, rules_fd, 0) < 0)
-        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot enter Landlock: %s", strerror(errno));
-    return 0;
-}
-
-int bt_service_confine(const char *folder, struct bt_error *error)
-{
-    static const struct rlimit no_core = {0, 0};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
-        setrlimit(RLIMIT_CORE, &no_core) < 0)
-        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot give up privileges: %s", strerror(errno));
-    return landlock(folder, error);
-}
-#else
-int bt_service_confine(const char *folder, struct bt_error *error)
-{
-    /* The leak checker of the sanitised build reads /proc and traces its own process when it ends. */
-    (void)folder;
-    (void)error;
-    return 0;
-}
-#endif
 
 size_t bt_service_raise_descriptors(size_t maximum)
 {

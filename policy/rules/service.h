@@ -28,8 +28,9 @@ int bt_service_endpoint_parse(const char *text, uint16_t fallback_port, uint32_t
  * without capabilities. As anybody else: nothing to do. */
 int bt_service_become_user(const char *owned_folder, struct bt_error *error);
 
-/* no_new_privs, not dumpable, and with Landlock (where the kernel has it) no file but those below folder;
- * NULL: none. Descriptors already open stay usable. */
+/* For good: no new privileges, not dumpable, no core file, no other program or process (seccomp), and with
+ * Landlock (where the kernel has it) no file but those below folder; NULL: none. Open descriptors stay
+ * usable. */
 int bt_service_confine(const char *folder, struct bt_error *error);
 
 /* Raises the limit of open descriptors to what is permitted, at most maximum. Returns the limit in force. */

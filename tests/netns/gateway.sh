@@ -373,8 +373,8 @@ orchestrator=$!
 gateway=$!
 sleep 1
 for pid in $orchestrator $gateway; do
-    equal "unprivileged: $(cat "/proc/$pid/comm")" '900 0000000000000000 1' \
-        "$(awk '/^Uid/ {u = $2} /^CapEff/ {c = $2} /^NoNewPrivs/ {n = $2} END {print u, c, n}' "/proc/$pid/status")"
+    equal "unprivileged: $(cat "/proc/$pid/comm")" '900 0000000000000000 1 2' \
+        "$(awk '/^Uid/ {u = $2} /^CapEff/ {c = $2} /^NoNewPrivs/ {n = $2} /^Seccomp:/ {s = $2} END {print u, c, n, s}' "/proc/$pid/status")"
 done
 equal "and they work" 'hello from the internet' "$(fetch -x $proxy https://allowed.example/hello)"
 kill -TERM $gateway $orchestrator
