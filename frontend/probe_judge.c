@@ -7,10 +7,7 @@
 
 #include <string.h>
 
-/* After this a TCP socket has sent its SYN twice (RFC 6298: one second), so two packets must have been
- * dropped. */
-#define SECOND_SYN_MS 990
-#define THIRD_SYN_MS 2990
+#define PACKETS_MAX 16 /* more than a check can send in its time */
 
 enum verdict { BLOCKED, LEAK, NO_EVIDENCE, CONTROL_OK, CONTROL_FAILED };
 
@@ -23,7 +20,7 @@ struct sighting {
     const char *outcome; /* "" when the guest said nothing about it */
     const char *from;
     const char *detail;
-    json_int_t took_ms;
+    json_int_t packets;
 };
 
 static const char *text_of(const json_t *check, const char *key)
@@ -40,7 +37,7 @@ static struct sighting sighting_find(const json_t *document, const char *name)
         if (strcmp(text_of(check, "name"), name) == 0)
             return (struct sighting){text_of(check, "outcome"), text_of(check, "from"),
                                      text_of(check, "detail"),
-                                     json_integer_value(json_object_get(check, "took_ms"))};
+                                     json_integer_value(json_object_get(check, "packets"))};
     }
     return (struct sighting){"", "", "", 0};
 }
@@ -55,11 +52,10 @@ static uint64_t drops_needed(const struct bt_probe_item *item, const struct sigh
 {
     if (item->rule == BT_PROBE_RULE_CONTROL || item->rule == BT_PROBE_RULE_NAME)
         return 0;
-    if (is_outcome(seen, "prohibited") || is_outcome(seen, "sent"))
-        return 1;
-    if (!is_outcome(seen, "silent"))
+    if (!is_outcome(seen, "prohibited") && !is_outcome(seen, "sent") && !is_outcome(seen, "silent"))
         return 0;
-    return item->is_tcp ? 1U + (seen->took_ms >= SECOND_SYN_MS) + (seen->took_ms >= THIRD_SYN_MS) : 1U;
+    /* At least the one without which there would be nothing to judge. */
+    return seen->packets < 1 || seen->packets > PACKETS_MAX ? 1 : (uint64_t)seen->packets;
 }
 
 static struct opinion judge_control(const struct sighting *seen)

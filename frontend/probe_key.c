@@ -39,19 +39,29 @@ static int compare_text(const void *left, const void *right)
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-/* Routes as /proc/net/route lists them; only interface, destination, gateway and mask. The first line is a
- * heading. */
+/* One line of /proc/net/route: interface, destination, gateway, five numbers that change or do not matter
+ * (flags, use counts, metric), mask. */
+static void add_route(struct bt_list *facts, char *line)
+{
+    const char *fields[8] = {NULL};
+    size_t count = 0;
+    for (char *rest = line, *field; count < BT_ARRAY_LENGTH(fields) && (field = strsep(&rest, " \t\n"));) {
+        if (*field)
+            fields[count++] = field;
+    }
+    if (count == BT_ARRAY_LENGTH(fields) &&
+        strncmp(fields[0], INTERFACE_PREFIX, strlen(INTERFACE_PREFIX)) != 0)
+        bt_list_add_format(facts, "route %s %s %s %s", fields[0], fields[1], fields[2], fields[7]);
+}
+
 static int add_routes(struct bt_list *facts)
 {
-    char line[256], interface[IFNAMSIZ], destination[9], gateway[9], mask[9];
+    char line[256];
     FILE *file = fopen("/proc/net/route", "re");
     if (!file)
         return -errno;
-    while (fgets(line, sizeof(line), file)) {
-        if (sscanf(line, "%15s %8s %8s %*s %*s %*s %*s %8s", interface, destination, gateway, mask) == 4 &&
-            strncmp(interface, INTERFACE_PREFIX, strlen(INTERFACE_PREFIX)) != 0)
-            bt_list_add_format(facts, "route %s %s %s %s", interface, destination, gateway, mask);
-    }
+    while (fgets(line, sizeof(line), file))
+        add_route(facts, line);
     (void)fclose(file);
     return 0;
 }
@@ -85,7 +95,7 @@ static int add_addresses(struct bt_list *facts)
 int bt_probe_key(uint64_t rules_epoch, char ret_key[BT_DIGEST_TEXT_SIZE], struct bt_error *error)
 {
     bt_auto_list facts = {0};
-    bt_auto_buffer boot = {0}, text = {.limit = FACTS_MAX};
+    bt_auto_buffer text = {.limit = FACTS_MAX};
     /* A file of /proc: its size is 0, so it is read by hand. */
     char boot_id[64] = "";
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -97,7 +107,8 @@ int bt_probe_key(uint64_t rules_epoch, char ret_key[BT_DIGEST_TEXT_SIZE], struct
     if (result == 0)
         result = add_addresses(&facts);
     if (result == 0) {
-        qsort(facts.items, facts.count, sizeof(facts.items[0]), compare_text);
+        if (facts.count > 0)
+            qsort(facts.items, facts.count, sizeof(facts.items[0]), compare_text);
         result =
             bt_buffer_add_format(&text, "boot %s\nrules %llu\n", boot_id, (unsigned long long)rules_epoch);
     }

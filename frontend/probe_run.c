@@ -76,7 +76,7 @@ static void gateway_after(const struct bt_probe_facts *facts, struct bt_probe_ev
 {
     const struct timespec pause = {.tv_nsec = GATEWAY_POLL_MS * 1000000L};
     int64_t until_ms = now_ms() + GATEWAY_WAIT_MS;
-    while (evidence->has_gateway) {
+    while (facts->read_gateway && evidence->has_gateway) {
         if (facts->read_gateway(facts->context, &evidence->gateway_after, NULL) < 0)
             evidence->has_gateway = false;
         else if (evidence->gateway_after.dns_questions > evidence->gateway_before.dns_questions ||

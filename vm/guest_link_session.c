@@ -168,10 +168,9 @@ int bt_session_wait(struct bt_session *session, struct pollfd *extra, nfds_t ext
                     struct bt_error *error)
 {
     struct pollfd fds[4];
-    short events = POLLIN;
-    if (is_outbound(session))
-        events = session->pending == BT_PENDING_NONE ? POLLIN | POLLOUT : POLLOUT;
-    fds[0] = (struct pollfd){.fd = session->link->fd, .events = events};
+    fds[0] = (struct pollfd){.fd = session->link->fd, .events = POLLIN};
+    if (is_outbound(session)) /* and with a half-sent packet nothing else may be done */
+        fds[0].events = (short)(session->pending == BT_PENDING_NONE ? POLLIN | POLLOUT : POLLOUT);
     for (nfds_t i = 0; i < extra_count && i < BT_ARRAY_LENGTH(fds) - 1; i++)
         fds[1 + i] = extra[i];
     int left_ms = bt_link_left_ms(session->deadline_ms);
@@ -393,7 +392,8 @@ int bt_session_fail(const struct bt_session_errors *errors, int status, const ch
     for (size_t i = 0; i < length; i++) {
         unsigned char byte = (unsigned char)errors->text[i];
         line[i] =
-            byte < 0x20 || byte == 0x7f ? '?' : (char)byte; /* the guest's words must not steer a terminal */
+            (char)(byte < 0x20 || byte == 0x7f ? '?'
+                                               : byte); /* the guest's words must not steer a terminal */
     }
     line[length] = '\0';
     return bt_fail(error, BT_EXIT_ERROR, EIO, NULL, "%s failed in the guest (exit status %d): %s", what,

@@ -29,7 +29,7 @@ const char *bt_copy_printable(const char *name, char ret_text[BT_COPY_NAME_SIZE]
     size_t length = strnlen(name, BT_COPY_NAME_SIZE - 1);
     for (size_t i = 0; i < length; i++) {
         unsigned char byte = (unsigned char)name[i];
-        ret_text[i] = byte < 0x20 || byte == 0x7f ? '?' : name[i];
+        ret_text[i] = (char)(byte < 0x20 || byte == 0x7f ? '?' : byte);
     }
     ret_text[length] = '\0';
     return ret_text;

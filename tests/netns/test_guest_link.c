@@ -540,10 +540,11 @@ static void t_terminal_size_input_and_status(void **state)
 {
     (void)state;
     int fd = -1;
-    pid_t pid = terminal_start("test -t 0 && test -t 1 && stty size; trap 'stty size' WINCH; echo ready; until read "
-                               "line; do :; done; echo got:$line; "
-                               "read line; exit 5",
-                               &fd);
+    pid_t pid =
+        terminal_start("test -t 0 && test -t 1 && stty size; trap 'stty size' WINCH; echo ready; until read "
+                       "line; do :; done; echo got:$line; "
+                       "read line; exit 5",
+                       &fd);
     read_until(fd, "33 101\r\nready");
     const struct winsize size = {.ws_row = 44, .ws_col = 122};
     assert_int_equal(ioctl(fd, TIOCSWINSZ, &size), 0);

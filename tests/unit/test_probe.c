@@ -120,13 +120,13 @@ static const char *judge_with(const struct bt_probe_items *items, json_t *docume
 }
 
 static const char *judge(const struct bt_probe_items *items, const char *outcome, const char *from,
-                         int took_ms, uint64_t risen)
+                         int packets, uint64_t risen)
 {
     const struct bt_probe_evidence evidence = {
         .drops_before = 1000, .drops_after = 1000 + risen, .slot_host_address = SLOT_HOST};
     return judge_with(items,
                       json_pack("{s:[{s:s, s:s, s:s, s:s, s:i}]}", "checks", "name", "it", "outcome", outcome,
-                                "from", from, "detail", "", "took_ms", took_ms),
+                                "from", from, "detail", "", "packets", packets),
                       &evidence);
 }
 
@@ -134,17 +134,20 @@ static void t_silence_needs_the_counter(void **state)
 {
     (void)state;
     struct bt_probe_items items = one_item(BT_PROBE_RULE_BLOCK, true, "", 0xcb007101);
-    assert_string_equal(judge(&items, "silent", "", 900, 1), "blocked");
-    assert_string_equal(judge(&items, "silent", "", 900, 0), "no-evidence");
+    assert_string_equal(judge(&items, "silent", "", 1, 1), "blocked");
+    assert_string_equal(judge(&items, "silent", "", 1, 0), "no-evidence");
     /* A repeated SYN is a second packet: one drop would not be all of them. */
-    assert_string_equal(judge(&items, "silent", "", 1100, 1), "no-evidence");
-    assert_string_equal(judge(&items, "silent", "", 1100, 2), "blocked");
+    assert_string_equal(judge(&items, "silent", "", 2, 1), "no-evidence");
+    assert_string_equal(judge(&items, "silent", "", 2, 2), "blocked");
+    /* A guest that claims to have sent nothing, or the impossible, has sent one. */
+    assert_string_equal(judge(&items, "silent", "", 0, 0), "no-evidence");
+    assert_string_equal(judge(&items, "silent", "", -5, 0), "no-evidence");
     /* A counter that fell belongs to another lease. */
     const struct bt_probe_evidence fallen = {
         .drops_before = 10, .drops_after = 3, .slot_host_address = SLOT_HOST};
     assert_string_equal(judge_with(&items,
                                    json_pack("{s:[{s:s, s:s, s:i}]}", "checks", "name", "it", "outcome",
-                                             "silent", "took_ms", 900),
+                                             "silent", "packets", 1),
                                    &fallen),
                         "no-evidence");
 }
@@ -184,7 +187,7 @@ static void t_what_the_canary_received_outweighs_the_guest(void **state)
     (void)state;
     struct bt_probe_items items = one_item(BT_PROBE_RULE_BLOCK, false, "abc", 0xc6336401);
     items.list[0].is_received = true;
-    assert_string_equal(judge(&items, "silent", "", 900, 5), "leak");
+    assert_string_equal(judge(&items, "silent", "", 1, 5), "leak");
     assert_string_equal(judge(&items, "prohibited", SLOT_HOST_TEXT, 1, 5), "leak");
     assert_string_equal(judge(&items, "unsendable", "", 1, 5), "leak");
     items.list[0].rule = BT_PROBE_RULE_SPOOF;
@@ -254,7 +257,7 @@ static void t_control_must_connect(void **state)
     (void)state;
     struct bt_probe_items items = one_item(BT_PROBE_RULE_CONTROL, true, "", SLOT_HOST);
     assert_string_equal(judge(&items, "connected", "", 5, 0), "control-ok");
-    assert_string_equal(judge(&items, "silent", "", 5000, 9), "control-failed");
+    assert_string_equal(judge(&items, "silent", "", 1, 9), "control-failed");
     assert_string_equal(judge(&items, "reset", "", 5, 9), "control-failed");
     assert_string_equal(judge(&items, "prohibited", SLOT_HOST_TEXT, 5, 9), "control-failed");
     assert_string_equal(judge(&items, "", "", 0, 9), "control-failed");

@@ -8,6 +8,7 @@
 #include <linux/errqueue.h>
 #include <netinet/icmp6.h>
 #include <netinet/ip_icmp.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,8 +34,20 @@ const char *bt_probe_outcome_name(enum bt_probe_outcome outcome)
     return names[outcome];
 }
 
+/* The first packet, and for TCP each time that the kernel sent the SYN again. */
+static unsigned packets_sent(const struct bt_probe_check *check)
+{
+    struct tcp_info info = {0};
+    socklen_t length = sizeof(info);
+    if (check->entry->kind != BT_PROBE_TCP ||
+        getsockopt(check->fd, IPPROTO_TCP, TCP_INFO, &info, &length) < 0)
+        return 1;
+    return 1 + info.tcpi_total_retrans;
+}
+
 static void finish(struct bt_probe_check *check, enum bt_probe_outcome outcome, int64_t now_ms)
 {
+    check->packets = outcome == BT_PROBE_OUTCOME_UNSENDABLE ? 0 : packets_sent(check);
     check->outcome = outcome;
     check->took_ms = now_ms - check->started_ms;
     bt_fd_close(&check->fd);
@@ -117,9 +130,8 @@ static void send_spoofed(struct bt_probe_check *check, int64_t now_ms)
     int length = bt_probe_udp_packet(entry->source, ntohl(entry->to.v4.sin_addr.s_addr),
                                      ntohs(entry->to.v4.sin_port), entry->text, packet);
     check->fd = socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_RAW);
-    if (check->fd < 0 || length < 0)
-        finish_unsendable(check, errno, now_ms);
-    else if (sendto(check->fd, packet, (size_t)length, 0, &entry->to.any, sizeof(entry->to.v4)) < 0)
+    if (length < 0 || check->fd < 0 ||
+        sendto(check->fd, packet, (size_t)length, 0, &entry->to.any, sizeof(entry->to.v4)) < 0)
         finish_unsendable(check, errno, now_ms);
     else
         finish(check, BT_PROBE_OUTCOME_SENT, now_ms);

@@ -27,6 +27,7 @@ struct bt_probe_check {
     int fd; /* -1 when done */
     int64_t started_ms;
     int64_t took_ms;
+    unsigned packets; /* that have left towards the target: the host counts what it drops */
     uint16_t dns_id;
     enum bt_probe_outcome outcome;
     char from[INET6_ADDRSTRLEN]; /* who sent the ICMP error; else empty */

@@ -2,8 +2,8 @@
  *
  * Static, run in the guest by the host (frontend/probe_run.c), as root and as the agent's user. Reads a plan
  * (plan.h) on standard input, runs all checks at once, prints one JSON document:
- * {"checks": [{"name", "outcome", "from", "detail", "took_ms"}]}. Exit status 0 with a document, 64 for a
- * wrong plan. It judges nothing and trusts nothing of the guest's image.
+ * {"checks": [{"name", "outcome", "from", "detail", "packets", "took_ms"}]}. Exit status 0 with a document,
+ * 64 for a wrong plan. It judges nothing and trusts nothing of the guest's image.
  */
 #include <errno.h>
 #include <poll.h>
@@ -82,7 +82,8 @@ static void print_document(void)
         const struct bt_probe_check *check = &checks[i];
         (void)printf("%s\n {\"name\": \"%s\", \"outcome\": \"%s\", \"from\": \"%s\", ", i ? "," : "",
                      check->entry->name, bt_probe_outcome_name(check->outcome), check->from);
-        (void)printf("\"detail\": \"%s\", \"took_ms\": %lld}", check->detail, (long long)check->took_ms);
+        (void)printf("\"detail\": \"%s\", \"packets\": %u, \"took_ms\": %lld}", check->detail, check->packets,
+                     (long long)check->took_ms);
     }
     (void)printf("]}\n");
 }

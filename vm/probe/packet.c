@@ -87,7 +87,8 @@ int bt_probe_udp_packet(uint32_t source, uint32_t to, uint16_t port, const char 
     store_be16(udp, 40000);
     store_be16(udp + 2, port);
     store_be16(udp + 4, (uint16_t)(UDP_HEADER + text_length));
-    memcpy(udp + UDP_HEADER, text, text_length);
+    const void *payload = text;
+    memcpy(udp + UDP_HEADER, payload, text_length);
     /* The pseudo header: both addresses, protocol, length. */
     uint32_t sum = (source >> 16) + (source & 0xffff) + (to >> 16) + (to & 0xffff) + IPPROTO_UDP +
                    (uint32_t)(UDP_HEADER + text_length);
