@@ -18,9 +18,9 @@ extern const char *const bt_copy_environment[];
 int bt_copy_guest_path(const char *guest_path, char **ret_relative, struct bt_error *error);
 
 /* One tar stream on its way into a guest, the entries added one by one. */
-struct bt_tar_stream {
-    struct bt_session *session;
-    struct bt_session_errors errors;
+struct bt_guest_tar_stream {
+    struct bt_guest_session *session;
+    struct bt_guest_session_errors errors;
     struct archive *archive;
     struct bt_error *error;
     int failure;        /* of sending: a negative errno, after which the rest is dropped */
@@ -34,15 +34,15 @@ struct bt_tar_stream {
 };
 
 /* Starts tar in the guest as uid:gid, extracting below "/". */
-int bt_tar_open(struct bt_guest_link *link, struct bt_tar_stream *stream, struct bt_error *error);
+int bt_guest_tar_open(struct bt_guest_link *link, struct bt_guest_tar_stream *stream, struct bt_error *error);
 /* Adds a file, folder or symbolic link; name is below root_fd, archive_name (or "" for the prefix itself)
  * below prefix. Sockets, pipes and devices are left out. -ENOENT: it is not there (any more). */
-int bt_tar_add(struct bt_tar_stream *stream, const char *name, const char *archive_name);
+int bt_guest_tar_add(struct bt_guest_tar_stream *stream, const char *name, const char *archive_name);
 /* Ends the stream, waits for tar, frees everything. result: what went before; a failure skips to the end. */
-int bt_tar_close(struct bt_tar_stream *stream, int result);
+int bt_guest_tar_close(struct bt_guest_tar_stream *stream, int result);
 
 /* A copy out of a guest on its way to the disk. */
-struct bt_unpack {
+struct bt_guest_unpack {
     struct bt_error *error;
     int parent_fd;    /* the folder that holds the destination; borrowed */
     const char *base; /* the destination's name in it: one part */
@@ -54,6 +54,6 @@ struct bt_unpack {
 /* Unpacks an opened archive. What it holds under the name that was asked for becomes base. Returns 0 or a
  * negative errno: -EINVAL a name that leads elsewhere, -EFBIG more than the limit, -EIO a damaged archive, or
  * what the disk says. */
-int bt_unpack(struct bt_unpack *unpack, struct archive *archive);
+int bt_guest_unpack(struct bt_guest_unpack *unpack, struct archive *archive);
 
 #endif

@@ -40,7 +40,7 @@ static int folder_open(const char *path, struct bt_error *error)
 }
 
 /* Adds what fts(3) reports. Returns 0 or a negative errno. */
-static int add_found(struct bt_tar_stream *stream, const FTSENT *found, size_t root_length)
+static int add_found(struct bt_guest_tar_stream *stream, const FTSENT *found, size_t root_length)
 {
     char text[BT_COPY_NAME_SIZE];
     const char *name = found->fts_path + root_length;
@@ -51,10 +51,10 @@ static int add_found(struct bt_tar_stream *stream, const FTSENT *found, size_t r
         return bt_fail(stream->error, BT_EXIT_ERROR, found->fts_errno, "make it readable, or leave it out",
                        "cannot read %s: %s", bt_copy_printable(found->fts_path, text),
                        strerror(found->fts_errno));
-    return bt_tar_add(stream, *name ? name : ".", name);
+    return bt_guest_tar_add(stream, *name ? name : ".", name);
 }
 
-static int add_tree(struct bt_tar_stream *stream, const char *host_path)
+static int add_tree(struct bt_guest_tar_stream *stream, const char *host_path)
 {
     bt_auto_free char *root = bt_string_copy(host_path);
     char *const roots[] = {root, NULL};
@@ -95,11 +95,11 @@ int bt_guest_copy_in(struct bt_guest_link *link, const char *host_path, const ch
     bt_auto_fd root_fd = folder_open(parent, error);
     if (root_fd < 0)
         return root_fd;
-    struct bt_tar_stream stream = {.root_fd = root_fd, .prefix = prefix, .uid = uid, .gid = gid};
-    result = bt_tar_open(link, &stream, error);
+    struct bt_guest_tar_stream stream = {.root_fd = root_fd, .prefix = prefix, .uid = uid, .gid = gid};
+    result = bt_guest_tar_open(link, &stream, error);
     if (result == 0)
-        result = is_folder ? add_tree(&stream, host_path) : bt_tar_add(&stream, name, "");
-    return bt_tar_close(&stream, result);
+        result = is_folder ? add_tree(&stream, host_path) : bt_guest_tar_add(&stream, name, "");
+    return bt_guest_tar_close(&stream, result);
 }
 
 int bt_guest_copy_list_in(struct bt_guest_link *link, const char *host_folder, const char *names,
@@ -117,17 +117,17 @@ int bt_guest_copy_list_in(struct bt_guest_link *link, const char *host_folder, c
     bt_auto_fd root_fd = folder_open(host_folder, error);
     if (root_fd < 0)
         return root_fd;
-    struct bt_tar_stream stream = {.root_fd = root_fd,
-                                   .prefix = prefix,
-                                   .uid = uid,
-                                   .gid = gid,
-                                   .on_progress = on_progress,
-                                   .context = context};
-    result = bt_tar_open(link, &stream, error);
+    struct bt_guest_tar_stream stream = {.root_fd = root_fd,
+                                         .prefix = prefix,
+                                         .uid = uid,
+                                         .gid = gid,
+                                         .on_progress = on_progress,
+                                         .context = context};
+    result = bt_guest_tar_open(link, &stream, error);
     for (size_t at = 0; result == 0 && at < names_length; at += strlen(names + at) + 1) {
-        result = bt_tar_add(&stream, names + at, names + at);
+        result = bt_guest_tar_add(&stream, names + at, names + at);
         if (result == -ENOENT)
             result = 0; /* listed by git, deleted in the folder */
     }
-    return bt_tar_close(&stream, result);
+    return bt_guest_tar_close(&stream, result);
 }

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 struct reader {
-    struct bt_session *session;
-    struct bt_session_errors errors;
+    struct bt_guest_session *session;
+    struct bt_guest_session_errors errors;
     struct bt_error *error;
     struct bt_error broken; /* why the connection failed, when failure says that it did */
     int failure;
@@ -25,12 +25,12 @@ struct reader {
 static la_ssize_t read_block(struct archive *archive, void *context, const void **ret_data)
 {
     struct reader *reader = context;
-    struct bt_session *session = reader->session;
+    struct bt_guest_session *session = reader->session;
     session->chunk_length = 0;
     while (session->chunk_length == 0 && !session->is_closed) {
-        int result = bt_session_step(session, &reader->broken);
+        int result = bt_guest_session_step(session, &reader->broken);
         if (result == 0)
-            result = bt_session_wait(session, NULL, 0, -1, &reader->broken);
+            result = bt_guest_session_wait(session, NULL, 0, -1, &reader->broken);
         if (result < 0) {
             reader->failure = result;
             archive_set_error(archive, -result, "connection");
@@ -41,14 +41,14 @@ static la_ssize_t read_block(struct archive *archive, void *context, const void 
     return (la_ssize_t)session->chunk_length;
 }
 
-static int receive(struct reader *reader, struct bt_unpack *unpack)
+static int receive(struct reader *reader, struct bt_guest_unpack *unpack)
 {
     struct archive *archive = archive_read_new();
     int code = ARCHIVE_FATAL;
     if (archive && archive_read_support_format_tar(archive) == ARCHIVE_OK &&
         archive_read_support_format_empty(archive) == ARCHIVE_OK)
         code = archive_read_open(archive, reader, NULL, read_block, NULL);
-    int result = code == ARCHIVE_OK ? bt_unpack(unpack, archive)
+    int result = code == ARCHIVE_OK ? bt_guest_unpack(unpack, archive)
                                     : bt_fail(reader->error, BT_EXIT_ERROR, EIO, NULL,
                                               "cannot read an archive from the guest");
     (void)archive_read_free(archive);
@@ -56,15 +56,15 @@ static int receive(struct reader *reader, struct bt_unpack *unpack)
 }
 
 /* Takes what follows the archive (padding) without keeping it, then the exit status. */
-static int tar_finish(struct reader *reader, const struct bt_unpack *unpack)
+static int tar_finish(struct reader *reader, const struct bt_guest_unpack *unpack)
 {
     int status = 0;
     reader->session->is_pull = false;
     reader->session->chunk_length = 0;
-    int result = bt_session_finish(reader->session, &status, reader->error);
+    int result = bt_guest_session_finish(reader->session, &status, reader->error);
     /* 1: a file changed while tar read it; what came is whole as an archive. */
     if (result == 0 && status > 1)
-        result = bt_session_fail(&reader->errors, status, "packing", reader->error);
+        result = bt_guest_session_fail(&reader->errors, status, "packing", reader->error);
     if (result == 0 && unpack->skipped > 0)
         result =
             bt_fail(reader->error, BT_EXIT_ERROR, EXDEV, "copy what it points to by its own path",
@@ -76,10 +76,10 @@ static int tar_finish(struct reader *reader, const struct bt_unpack *unpack)
 /* Standard output after the archive's end is padding; only standard error is of interest. */
 static int keep_stderr(void *context, bool is_stderr, const char *data, size_t length)
 {
-    return is_stderr ? bt_session_keep_errors(context, is_stderr, data, length) : 0;
+    return is_stderr ? bt_guest_session_keep_errors(context, is_stderr, data, length) : 0;
 }
 
-static int copy_out(struct bt_guest_link *link, struct reader *reader, struct bt_unpack *unpack,
+static int copy_out(struct bt_guest_link *link, struct reader *reader, struct bt_guest_unpack *unpack,
                     const char *guest_name)
 {
     const char *slash = strrchr(guest_name, '/');
@@ -93,7 +93,7 @@ static int copy_out(struct bt_guest_link *link, struct reader *reader, struct bt
                                              .input_fd = -1,
                                              .on_output = keep_stderr,
                                              .context = &reader->errors};
-    int result = bt_session_start(link, &command, NULL, 0, 0, reader->session, reader->error);
+    int result = bt_guest_session_start(link, &command, NULL, 0, 0, reader->session, reader->error);
     if (result < 0)
         return result;
     reader->session->is_pull = true;
@@ -106,7 +106,7 @@ static int copy_out(struct bt_guest_link *link, struct reader *reader, struct bt
     }
     if (result == 0)
         result = tar_finish(reader, unpack);
-    bt_session_close(reader->session);
+    bt_guest_session_close(reader->session);
     return result;
 }
 
@@ -132,7 +132,8 @@ int bt_guest_copy_out(struct bt_guest_link *link, const char *guest_path, const 
     if (parent_fd < 0)
         return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot open %s: %s", parent, strerror(errno));
     struct reader reader = {.session = bt_new(1, sizeof(*reader.session)), .error = error};
-    struct bt_unpack unpack = {.parent_fd = parent_fd, .base = base, .left = maximum_bytes, .error = error};
+    struct bt_guest_unpack unpack = {
+        .parent_fd = parent_fd, .base = base, .left = maximum_bytes, .error = error};
     result = copy_out(link, &reader, &unpack, guest_name);
     free(reader.session);
     return result;

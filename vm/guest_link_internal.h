@@ -1,8 +1,8 @@
 /* What the files vm/guest_link*.c share: the connection, and one command running over it.
  *
  * libssh2 is used non-blocking only. It allows one half-sent packet at a time: the call that left it must be
- * repeated before any other. A session remembers that call (enum bt_session_pending), and this is the one
- * rule to keep here.
+ * repeated before any other. A session remembers that call (enum bt_guest_session_pending), and this is the
+ * one rule to keep here.
  */
 #ifndef BERTH_VM_GUEST_LINK_INTERNAL_H
 #define BERTH_VM_GUEST_LINK_INTERNAL_H
@@ -15,7 +15,7 @@
 #define BT_LINK_CONTROL_MS                                                                                   \
     30000 /* for one answer of the SSH server; an emulated guest under load is slow                          \
            */
-#define BT_SESSION_CHUNK 65536
+#define BT_GUEST_SESSION_CHUNK 65536
 
 struct bt_guest_link {
     int fd;
@@ -24,7 +24,7 @@ struct bt_guest_link {
     bool is_usable; /* false once a command was abandoned in the middle or the connection failed */
 };
 
-enum bt_session_pending {
+enum bt_guest_session_pending {
     BT_PENDING_NONE,
     BT_PENDING_WRITE,
     BT_PENDING_END,
@@ -32,11 +32,11 @@ enum bt_session_pending {
     BT_PENDING_READ,
 };
 
-struct bt_session {
+struct bt_guest_session {
     struct bt_guest_link *link;
     LIBSSH2_CHANNEL *channel;
     int64_t deadline_ms; /* INT64_MAX = none */
-    enum bt_session_pending pending;
+    enum bt_guest_session_pending pending;
     const char *out; /* being sent to the command; borrowed */
     size_t out_length;
     bool may_end, is_ended; /* end of input: asked for, sent */
@@ -44,11 +44,11 @@ struct bt_session {
     int columns, rows;
     bool is_ready;  /* the ready byte has come */
     bool is_closed; /* the command has ended and all of its output was taken */
-    bool is_pull;   /* standard output stays in chunk until bt_session_take() */
+    bool is_pull;   /* standard output stays in chunk until bt_guest_session_take() */
     size_t chunk_length;
     int (*on_output)(void *context, bool is_stderr, const char *data, size_t length);
     void *context;
-    char chunk[BT_SESSION_CHUNK];
+    char chunk[BT_GUEST_SESSION_CHUNK];
 };
 
 /* Milliseconds of CLOCK_MONOTONIC. */
@@ -69,34 +69,36 @@ int bt_run_request_encode(const struct bt_guest_command *command, struct bt_buff
 /* Opens a channel, executes the run command and sends the request. terminal: the name of a terminal type, or
  * NULL for separate streams. The session is large (a chunk): callers allocate it. On failure nothing is left
  * open. */
-int bt_session_start(struct bt_guest_link *link, const struct bt_guest_command *command, const char *terminal,
-                     int columns, int rows, struct bt_session *ret_session, struct bt_error *error);
+int bt_guest_session_start(struct bt_guest_link *link, const struct bt_guest_command *command,
+                           const char *terminal, int columns, int rows, struct bt_guest_session *ret_session,
+                           struct bt_error *error);
 /* Moves what can be moved now. Returns 1 when something moved, 0 when not, a negative errno on failure; a
  * non-zero answer of on_output is -ECANCELED. */
-int bt_session_step(struct bt_session *session, struct bt_error *error);
+int bt_guest_session_step(struct bt_guest_session *session, struct bt_error *error);
 /* Waits until a step can do something, one of extra[0..extra_count) (at most 3) is ready (its revents then
  * says so), or at_most_ms passed (-1 = no such limit). -ETIMEDOUT: the deadline of the session. */
-int bt_session_wait(struct bt_session *session, struct pollfd *extra, nfds_t extra_count, int at_most_ms,
-                    struct bt_error *error);
+int bt_guest_session_wait(struct bt_guest_session *session, struct pollfd *extra, nfds_t extra_count,
+                          int at_most_ms, struct bt_error *error);
 /* Sends all bytes, taking output meanwhile. -EPIPE: the command ended before. */
-int bt_session_write(struct bt_session *session, const void *data, size_t length, struct bt_error *error);
+int bt_guest_session_write(struct bt_guest_session *session, const void *data, size_t length,
+                           struct bt_error *error);
 /* Sends the end of input and takes output until the command has ended. */
-int bt_session_finish(struct bt_session *session, int *ret_status, struct bt_error *error);
+int bt_guest_session_finish(struct bt_guest_session *session, int *ret_status, struct bt_error *error);
 /* Ends a session on every way out. A command still running costs the link: SSH servers answer only after its
  * end. */
-void bt_session_close(struct bt_session *session);
+void bt_guest_session_close(struct bt_guest_session *session);
 
 /* Collected text of a stream of a command, bounded; for messages. */
-struct bt_session_errors {
+struct bt_guest_session_errors {
     char text[512];
     size_t length;
 };
-/* An on_output function for context = struct bt_session_errors: keeps the start of what comes on either
+/* An on_output function for context = struct bt_guest_session_errors: keeps the start of what comes on either
  * stream. */
-int bt_session_keep_errors(void *context, bool is_stderr, const char *data, size_t length);
+int bt_guest_session_keep_errors(void *context, bool is_stderr, const char *data, size_t length);
 /* "<what> failed in the guest (exit status N): <first line>" */
-int bt_session_fail(const struct bt_session_errors *errors, int status, const char *what,
-                    struct bt_error *error);
+int bt_guest_session_fail(const struct bt_guest_session_errors *errors, int status, const char *what,
+                          struct bt_error *error);
 
 /* Finds the keys that end a terminal among what is typed. Zero-initialise, then set keys (at most 16 bytes).
  */

@@ -11,11 +11,11 @@
 
 struct feed {
     int fd; /* -1 when nothing more is to come from it */
-    char data[BT_SESSION_CHUNK];
+    char data[BT_GUEST_SESSION_CHUNK];
 };
 
 /* Reads the next piece of standard input once the last one is sent. */
-static int feed_read(struct feed *feed, struct bt_session *session, struct bt_error *error)
+static int feed_read(struct feed *feed, struct bt_guest_session *session, struct bt_error *error)
 {
     ssize_t count = read(feed->fd, feed->data, sizeof(feed->data));
     if (count < 0 && (errno == EINTR || errno == EAGAIN))
@@ -30,12 +30,12 @@ static int feed_read(struct feed *feed, struct bt_session *session, struct bt_er
     return 0;
 }
 
-static int run_loop(struct bt_session *session, struct feed *feed, struct bt_error *error)
+static int run_loop(struct bt_guest_session *session, struct feed *feed, struct bt_error *error)
 {
     while (!session->is_closed) {
         if (session->out_length == 0 && feed->fd < 0)
             session->may_end = true;
-        int result = bt_session_step(session, error);
+        int result = bt_guest_session_step(session, error);
         if (result < 0)
             return result;
         if (bt_link_left_ms(session->deadline_ms) == 0)
@@ -47,7 +47,7 @@ static int run_loop(struct bt_session *session, struct feed *feed, struct bt_err
         struct pollfd input = {.fd = may_feed ? feed->fd : -1, .events = POLLIN};
         if (result > 0) /* only look at the input, without waiting */
             (void)poll(&input, 1, 0);
-        else if ((result = bt_session_wait(session, &input, 1, -1, error)) < 0)
+        else if ((result = bt_guest_session_wait(session, &input, 1, -1, error)) < 0)
             return result;
         if (may_feed && input.revents && (result = feed_read(feed, session, error)) < 0)
             return result;
@@ -58,18 +58,18 @@ static int run_loop(struct bt_session *session, struct feed *feed, struct bt_err
 int bt_guest_run(struct bt_guest_link *link, const struct bt_guest_command *command, int *ret_status,
                  struct bt_error *error)
 {
-    struct bt_session *session = bt_new(1, sizeof(*session));
+    struct bt_guest_session *session = bt_new(1, sizeof(*session));
     struct feed *feed = bt_new(1, sizeof(*feed));
     feed->fd = command->input_fd;
     int status = 0;
-    int result = bt_session_start(link, command, NULL, 0, 0, session, error);
+    int result = bt_guest_session_start(link, command, NULL, 0, 0, session, error);
     if (result == 0) {
         session->out = command->input;
         session->out_length = command->input ? command->input_length : 0;
         result = run_loop(session, feed, error);
         if (result == 0)
-            result = bt_session_finish(session, &status, error);
-        bt_session_close(session);
+            result = bt_guest_session_finish(session, &status, error);
+        bt_guest_session_close(session);
     }
     explicit_bzero(feed->data, sizeof(feed->data));
     free(feed);

@@ -1,7 +1,7 @@
 /* One command running in a guest: moving bytes both ways over an SSH channel, with back-pressure.
  *
- * Called by the other vm/guest_link_*.c. Nothing here blocks but bt_session_wait(), and memory is one chunk a
- * session plus libssh2's receive window (2 MiB), whatever the command writes.
+ * Called by the other vm/guest_link_*.c. Nothing here blocks but bt_guest_session_wait(), and memory is one
+ * chunk a session plus libssh2's receive window (2 MiB), whatever the command writes.
  */
 #include "vm/guest_link_internal.h"
 
@@ -16,7 +16,7 @@
 /* What one write may offer: libssh2 makes one packet of at most this of it. */
 #define WRITE_MAX 32000U
 
-static bool is_outbound(const struct bt_session *session)
+static bool is_outbound(const struct bt_guest_session *session)
 {
     return (libssh2_session_block_directions(session->link->ssh) & LIBSSH2_SESSION_BLOCK_OUTBOUND) != 0;
 }
@@ -42,7 +42,7 @@ static bool is_outbound(const struct bt_session *session)
         count_;                                                                                              \
     })
 
-static int step_write(struct bt_session *session, struct bt_error *error)
+static int step_write(struct bt_guest_session *session, struct bt_error *error)
 {
     size_t length = session->out_length < WRITE_MAX ? session->out_length : WRITE_MAX;
     ssize_t count =
@@ -61,7 +61,8 @@ static int step_write(struct bt_session *session, struct bt_error *error)
 }
 
 /* Calls whose answer is 0, EAGAIN or an error: end of input, window size. */
-static int step_control(struct bt_session *session, enum bt_session_pending call, struct bt_error *error)
+static int step_control(struct bt_guest_session *session, enum bt_guest_session_pending call,
+                        struct bt_error *error)
 {
     ssize_t code =
         PUSH(session, call,
@@ -80,7 +81,7 @@ static int step_control(struct bt_session *session, enum bt_session_pending call
     return 1;
 }
 
-static int deliver(struct bt_session *session, bool is_stderr, const char *data, size_t length,
+static int deliver(struct bt_guest_session *session, bool is_stderr, const char *data, size_t length,
                    struct bt_error *error)
 {
     if (!session->is_ready && !is_stderr) {
@@ -104,7 +105,7 @@ static int deliver(struct bt_session *session, bool is_stderr, const char *data,
     return 0;
 }
 
-static int step_read(struct bt_session *session, int stream, struct bt_error *error)
+static int step_read(struct bt_guest_session *session, int stream, struct bt_error *error)
 {
     char other[8192]; /* standard error while the chunk holds output that was not taken */
     bool is_held = session->chunk_length > 0;
@@ -124,7 +125,7 @@ static int step_read(struct bt_session *session, int stream, struct bt_error *er
     return result < 0 ? result : 1;
 }
 
-static int step_closed(struct bt_session *session, struct bt_error *error)
+static int step_closed(struct bt_guest_session *session, struct bt_error *error)
 {
     if (session->chunk_length > 0 || !libssh2_channel_eof(session->channel))
         return 0;
@@ -138,7 +139,7 @@ static int step_closed(struct bt_session *session, struct bt_error *error)
     return 1;
 }
 
-int bt_session_step(struct bt_session *session, struct bt_error *error)
+int bt_guest_session_step(struct bt_guest_session *session, struct bt_error *error)
 {
     int moved = 0, result = 0;
     if (session->pending == BT_PENDING_END || session->pending == BT_PENDING_RESIZE)
@@ -164,8 +165,8 @@ int bt_session_step(struct bt_session *session, struct bt_error *error)
     return result < 0 ? result : (moved | (result > 0));
 }
 
-int bt_session_wait(struct bt_session *session, struct pollfd *extra, nfds_t extra_count, int at_most_ms,
-                    struct bt_error *error)
+int bt_guest_session_wait(struct bt_guest_session *session, struct pollfd *extra, nfds_t extra_count,
+                          int at_most_ms, struct bt_error *error)
 {
     struct pollfd fds[4];
     fds[0] = (struct pollfd){.fd = session->link->fd, .events = POLLIN};
@@ -187,19 +188,20 @@ int bt_session_wait(struct bt_session *session, struct pollfd *extra, nfds_t ext
     return 0;
 }
 
-int bt_session_write(struct bt_session *session, const void *data, size_t length, struct bt_error *error)
+int bt_guest_session_write(struct bt_guest_session *session, const void *data, size_t length,
+                           struct bt_error *error)
 {
     session->out = data;
     session->out_length = length;
     while (session->out_length > 0) {
-        int result = bt_session_step(session, error);
+        int result = bt_guest_session_step(session, error);
         if (result < 0)
             return result;
         if (session->is_closed)
             return bt_fail(error, BT_EXIT_ERROR, EPIPE, NULL,
                            "the command ended before it had read its input");
         if (result == 0 && session->out_length > 0 &&
-            (result = bt_session_wait(session, NULL, 0, -1, error)) < 0)
+            (result = bt_guest_session_wait(session, NULL, 0, -1, error)) < 0)
             return result;
     }
     return 0;
@@ -220,7 +222,7 @@ static int signal_number(const char *name)
     return 127; /* unknown: still not success */
 }
 
-static int exit_status(struct bt_session *session)
+static int exit_status(struct bt_guest_session *session)
 {
     char *name = NULL;
     if (libssh2_channel_get_exit_signal(session->channel, &name, NULL, NULL, NULL, NULL, NULL) == 0 && name) {
@@ -231,13 +233,13 @@ static int exit_status(struct bt_session *session)
     return libssh2_channel_get_exit_status(session->channel) & 0xff;
 }
 
-int bt_session_finish(struct bt_session *session, int *ret_status, struct bt_error *error)
+int bt_guest_session_finish(struct bt_guest_session *session, int *ret_status, struct bt_error *error)
 {
     session->may_end = true;
     while (!session->is_closed) {
-        int result = bt_session_step(session, error);
+        int result = bt_guest_session_step(session, error);
         if (result == 0)
-            result = bt_session_wait(session, NULL, 0, -1, error);
+            result = bt_guest_session_wait(session, NULL, 0, -1, error);
         if (result < 0)
             return result;
     }
@@ -246,7 +248,7 @@ int bt_session_finish(struct bt_session *session, int *ret_status, struct bt_err
 }
 
 /* Waits a moment for the end of a command that was given up, its output dropped, its input ended. */
-static void wind_up(struct bt_session *session)
+static void wind_up(struct bt_guest_session *session)
 {
     int64_t deadline_ms = bt_link_now_ms() + CLOSE_MS;
     session->on_output = NULL;
@@ -259,9 +261,9 @@ static void wind_up(struct bt_session *session)
     while (session->link->is_usable && !session->is_closed) {
         int left_ms = bt_link_left_ms(deadline_ms);
         session->chunk_length = 0;
-        int result = bt_session_step(session, NULL);
+        int result = bt_guest_session_step(session, NULL);
         if (result == 0)
-            result = bt_session_wait(session, NULL, 0, left_ms, NULL);
+            result = bt_guest_session_wait(session, NULL, 0, left_ms, NULL);
         if (result < 0 || left_ms == 0)
             session->link->is_usable = false;
     }
@@ -269,7 +271,7 @@ static void wind_up(struct bt_session *session)
 
 /* Dropbear 2022.83 ends the whole connection when it is told to close a channel whose command still writes
  * ("Failed assertion"). So a channel is only closed after the other side has closed it. */
-void bt_session_close(struct bt_session *session)
+void bt_guest_session_close(struct bt_guest_session *session)
 {
     struct bt_guest_link *link = session->link;
     if (!session->channel)
@@ -304,7 +306,7 @@ void bt_session_close(struct bt_session *session)
         result_;                                                                                             \
     })
 
-static int channel_open(struct bt_session *session, struct bt_error *error)
+static int channel_open(struct bt_guest_session *session, struct bt_error *error)
 {
     struct bt_guest_link *link = session->link;
     return CONTROL(session, "opening a channel", error,
@@ -314,12 +316,12 @@ static int channel_open(struct bt_session *session, struct bt_error *error)
 }
 
 /* On a terminal the request may only be sent once echo is off, which the ready byte says. */
-static int wait_ready(struct bt_session *session, struct bt_error *error)
+static int wait_ready(struct bt_guest_session *session, struct bt_error *error)
 {
     while (!session->is_ready) {
-        int result = bt_session_step(session, error);
+        int result = bt_guest_session_step(session, error);
         if (result == 0)
-            result = bt_session_wait(session, NULL, 0, -1, error);
+            result = bt_guest_session_wait(session, NULL, 0, -1, error);
         if (result < 0)
             return result;
         if (session->is_closed)
@@ -331,10 +333,11 @@ static int wait_ready(struct bt_session *session, struct bt_error *error)
     return 0;
 }
 
-int bt_session_start(struct bt_guest_link *link, const struct bt_guest_command *command, const char *terminal,
-                     int columns, int rows, struct bt_session *ret_session, struct bt_error *error)
+int bt_guest_session_start(struct bt_guest_link *link, const struct bt_guest_command *command,
+                           const char *terminal, int columns, int rows, struct bt_guest_session *ret_session,
+                           struct bt_error *error)
 {
-    struct bt_session *session = ret_session;
+    struct bt_guest_session *session = ret_session;
     if (!link->is_usable)
         return bt_fail(error, BT_EXIT_ERROR, ENOTCONN, "connect again",
                        "the connection to the guest at %s was given up with an earlier command", link->name);
@@ -342,13 +345,13 @@ int bt_session_start(struct bt_guest_link *link, const struct bt_guest_command *
     int result = bt_run_request_encode(command, &request, error);
     if (result < 0)
         return result;
-    *session = (struct bt_session){.link = link,
-                                   .deadline_ms = command->timeout_ms ? bt_link_now_ms() + command->timeout_ms
-                                                                      : INT64_MAX,
-                                   .columns = columns,
-                                   .rows = rows,
-                                   .on_output = command->on_output,
-                                   .context = command->context};
+    *session = (struct bt_guest_session){
+        .link = link,
+        .deadline_ms = command->timeout_ms ? bt_link_now_ms() + command->timeout_ms : INT64_MAX,
+        .columns = columns,
+        .rows = rows,
+        .on_output = command->on_output,
+        .context = command->context};
     result = channel_open(session, error);
     if (result == 0 && terminal)
         result =
@@ -361,20 +364,20 @@ int bt_session_start(struct bt_guest_link *link, const struct bt_guest_command *
     if (result == 0 && terminal)
         result = wait_ready(session, error);
     if (result == 0)
-        result = bt_session_write(session, request.data, request.length, error);
+        result = bt_guest_session_write(session, request.data, request.length, error);
     /* A command that fails before it has read everything still says why: that is taken by whoever finishes
      * it. */
     if (result == -EPIPE)
         result = 0;
     if (result < 0)
-        bt_session_close(session);
+        bt_guest_session_close(session);
     bt_buffer_wipe(&request);
     return result;
 }
 
-int bt_session_keep_errors(void *context, bool is_stderr, const char *data, size_t length)
+int bt_guest_session_keep_errors(void *context, bool is_stderr, const char *data, size_t length)
 {
-    struct bt_session_errors *errors = context;
+    struct bt_guest_session_errors *errors = context;
     (void)is_stderr;
     size_t room = sizeof(errors->text) - 1 - errors->length;
     size_t part = length < room ? length : room;
@@ -384,8 +387,8 @@ int bt_session_keep_errors(void *context, bool is_stderr, const char *data, size
     return 0;
 }
 
-int bt_session_fail(const struct bt_session_errors *errors, int status, const char *what,
-                    struct bt_error *error)
+int bt_guest_session_fail(const struct bt_guest_session_errors *errors, int status, const char *what,
+                          struct bt_error *error)
 {
     char line[sizeof(errors->text)];
     size_t length = strcspn(errors->text, "\n");

@@ -46,14 +46,14 @@ static int open_beneath(int root_fd, const char *name, int flags)
 /* Never tells libarchive of a failure: it would then not free its buffers. The rest goes nowhere instead. */
 static la_ssize_t write_block(struct archive *archive, void *context, const void *data, size_t length)
 {
-    struct bt_tar_stream *stream = context;
+    struct bt_guest_tar_stream *stream = context;
     (void)archive;
     if (stream->failure == 0)
-        stream->failure = bt_session_write(stream->session, data, length, stream->error);
+        stream->failure = bt_guest_session_write(stream->session, data, length, stream->error);
     return (la_ssize_t)length;
 }
 
-static int archive_open(struct bt_tar_stream *stream)
+static int archive_open(struct bt_guest_tar_stream *stream)
 {
     struct archive *archive = archive_write_new();
     stream->archive = archive;
@@ -69,7 +69,7 @@ static int archive_open(struct bt_tar_stream *stream)
     return 0;
 }
 
-int bt_tar_open(struct bt_guest_link *link, struct bt_tar_stream *stream, struct bt_error *error)
+int bt_guest_tar_open(struct bt_guest_link *link, struct bt_guest_tar_stream *stream, struct bt_error *error)
 {
     static const char *const arguments[] = {"tar",
                                             "-x",
@@ -89,23 +89,23 @@ int bt_tar_open(struct bt_guest_link *link, struct bt_tar_stream *stream, struct
                                              .uid = stream->uid,
                                              .gid = stream->gid,
                                              .input_fd = -1,
-                                             .on_output = bt_session_keep_errors,
+                                             .on_output = bt_guest_session_keep_errors,
                                              .context = &stream->errors};
     stream->error = error;
     stream->session = bt_new(1, sizeof(*stream->session));
     stream->buffer = bt_new(1, FILE_BUFFER);
-    int result = bt_session_start(link, &command, NULL, 0, 0, stream->session, error);
+    int result = bt_guest_session_start(link, &command, NULL, 0, 0, stream->session, error);
     return result < 0 ? result : archive_open(stream);
 }
 
-static int archive_fail(struct bt_tar_stream *stream, const char *name)
+static int archive_fail(struct bt_guest_tar_stream *stream, const char *name)
 {
     char text[BT_COPY_NAME_SIZE];
     return bt_fail(stream->error, BT_EXIT_ERROR, EIO, NULL, "cannot send %s: %s",
                    bt_copy_printable(name, text), archive_error_string(stream->archive));
 }
 
-static int file_fail(struct bt_tar_stream *stream, const char *name, int code)
+static int file_fail(struct bt_guest_tar_stream *stream, const char *name, int code)
 {
     char text[BT_COPY_NAME_SIZE];
     return bt_fail(stream->error, BT_EXIT_ERROR, code,
@@ -140,7 +140,7 @@ static void note_holes(struct archive_entry *entry, int fd, const struct stat *a
 }
 
 /* Sends size bytes; a file that grew is cut there, one that shrank is filled with zeros, as tar does. */
-static int send_data(struct bt_tar_stream *stream, const char *name, int fd, uint64_t size)
+static int send_data(struct bt_guest_tar_stream *stream, const char *name, int fd, uint64_t size)
 {
     uint64_t left = size;
     while (left > 0) {
@@ -163,7 +163,7 @@ static int send_data(struct bt_tar_stream *stream, const char *name, int fd, uin
     return 0;
 }
 
-static int add_opened(struct bt_tar_stream *stream, const char *name, int fd, const struct stat *about,
+static int add_opened(struct bt_guest_tar_stream *stream, const char *name, int fd, const struct stat *about,
                       struct archive_entry *entry)
 {
     bt_auto_fd data_fd = -1;
@@ -192,7 +192,7 @@ static int add_opened(struct bt_tar_stream *stream, const char *name, int fd, co
     return S_ISREG(about->st_mode) ? send_data(stream, name, data_fd, (uint64_t)about->st_size) : 0;
 }
 
-int bt_tar_add(struct bt_tar_stream *stream, const char *name, const char *archive_name)
+int bt_guest_tar_add(struct bt_guest_tar_stream *stream, const char *name, const char *archive_name)
 {
     struct stat about;
     bt_auto_fd fd = open_beneath(stream->root_fd, name, O_PATH);
@@ -214,16 +214,16 @@ int bt_tar_add(struct bt_tar_stream *stream, const char *name, const char *archi
 }
 
 /* What tar says of its end. It may have ended before the archive did: its own words say why. */
-static int tar_result(struct bt_tar_stream *stream)
+static int tar_result(struct bt_guest_tar_stream *stream)
 {
     int status = 0;
-    int result = bt_session_finish(stream->session, &status, stream->error);
+    int result = bt_guest_session_finish(stream->session, &status, stream->error);
     if (result == 0 && (status != 0 || stream->failure != 0))
-        result = bt_session_fail(&stream->errors, status, "unpacking", stream->error);
+        result = bt_guest_session_fail(&stream->errors, status, "unpacking", stream->error);
     return result;
 }
 
-int bt_tar_close(struct bt_tar_stream *stream, int result)
+int bt_guest_tar_close(struct bt_guest_tar_stream *stream, int result)
 {
     if (stream->archive) {
         if (result < 0 && stream->failure == 0)
@@ -237,7 +237,7 @@ int bt_tar_close(struct bt_tar_stream *stream, int result)
     if (stream->session->channel) {
         if (result == 0 || result == -EPIPE)
             result = tar_result(stream);
-        bt_session_close(stream->session);
+        bt_guest_session_close(stream->session);
     }
     free(stream->session);
     free(stream->buffer);

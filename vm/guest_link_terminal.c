@@ -21,7 +21,7 @@
 #define VARIABLES_MAX 16384
 
 struct terminal {
-    struct bt_session *session;
+    struct bt_guest_session *session;
     struct termios before;
     sigset_t mask_before;
     int signal_fd;
@@ -147,9 +147,9 @@ static void take_typed(struct terminal *terminal)
 
 static int terminal_loop(struct terminal *terminal, struct bt_error *error)
 {
-    struct bt_session *session = terminal->session;
+    struct bt_guest_session *session = terminal->session;
     while (!session->is_closed && !terminal->is_detached && !terminal->raised) {
-        int result = bt_session_step(session, error);
+        int result = bt_guest_session_step(session, error);
         if (result < 0)
             return result;
         bool may_type = session->out_length == 0;
@@ -158,7 +158,7 @@ static int terminal_loop(struct terminal *terminal, struct bt_error *error)
         bool is_holding = may_type && terminal->detach.matched > 0;
         int at_most_ms = result > 0 ? 0 : is_holding ? HOLD_MS : -1;
         int64_t before_ms = bt_link_now_ms();
-        if ((result = bt_session_wait(session, extra, 2, at_most_ms, error)) < 0)
+        if ((result = bt_guest_session_wait(session, extra, 2, at_most_ms, error)) < 0)
             return result;
         if (extra[1].revents)
             take_signals(terminal);
@@ -203,7 +203,7 @@ static int terminal_run(struct terminal *terminal, struct bt_guest_link *link,
     shown.on_output = show;
     shown.context = NULL;
     window_size(&columns, &rows);
-    int result = bt_session_start(link, &shown, term_text + 5, columns, rows, terminal->session, error);
+    int result = bt_guest_session_start(link, &shown, term_text + 5, columns, rows, terminal->session, error);
     free(environment);
     free(term_text);
     if (result < 0)
@@ -212,9 +212,9 @@ static int terminal_run(struct terminal *terminal, struct bt_guest_link *link,
     if (result == 0)
         result = terminal_loop(terminal, error);
     if (result == 0 && terminal->session->is_closed)
-        result = bt_session_finish(terminal->session, ret_status, error);
+        result = bt_guest_session_finish(terminal->session, ret_status, error);
     terminal_restore(terminal, !terminal->session->is_closed);
-    bt_session_close(terminal->session);
+    bt_guest_session_close(terminal->session);
     return result;
 }
 

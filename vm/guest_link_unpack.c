@@ -17,14 +17,14 @@
 #define PARTS_MAX 256
 #define ENTRY_COST 1024 /* what an empty file counts for the limit */
 
-static int name_fail(struct bt_unpack *unpack, const char *name, int code, const char *why)
+static int name_fail(struct bt_guest_unpack *unpack, const char *name, int code, const char *why)
 {
     char text[BT_COPY_NAME_SIZE];
     return bt_fail(unpack->error, BT_EXIT_ERROR, code, NULL, "cannot copy %s from the guest: %s",
                    bt_copy_printable(name, text), why);
 }
 
-static void note_skipped(struct bt_unpack *unpack, const char *name)
+static void note_skipped(struct bt_guest_unpack *unpack, const char *name)
 {
     if (unpack->skipped++ == 0)
         (void)bt_copy_printable(name, unpack->first_skipped);
@@ -94,7 +94,7 @@ static int write_blocks(struct archive *archive, int fd)
     return code == ARCHIVE_EOF ? 0 : -EIO;
 }
 
-static int file_make(struct bt_unpack *unpack, struct archive *archive, struct archive_entry *entry,
+static int file_make(struct bt_guest_unpack *unpack, struct archive *archive, struct archive_entry *entry,
                      int folder_fd, const char *name)
 {
     la_int64_t size = archive_entry_size(entry);
@@ -118,8 +118,8 @@ static int file_make(struct bt_unpack *unpack, struct archive *archive, struct a
     return result;
 }
 
-static int link_make(struct bt_unpack *unpack, struct archive_entry *entry, int folder_fd, const char *name,
-                     int depth)
+static int link_make(struct bt_guest_unpack *unpack, struct archive_entry *entry, int folder_fd,
+                     const char *name, int depth)
 {
     const char *target = archive_entry_symlink(entry);
     if (!target || !is_link_inside(target, depth)) {
@@ -131,7 +131,7 @@ static int link_make(struct bt_unpack *unpack, struct archive_entry *entry, int 
     return symlinkat(target, folder_fd, name) < 0 ? -errno : 0;
 }
 
-static int entry_place(struct bt_unpack *unpack, struct archive *archive, struct archive_entry *entry,
+static int entry_place(struct bt_guest_unpack *unpack, struct archive *archive, struct archive_entry *entry,
                        int folder_fd, const char *name, int depth)
 {
     mode_t type = archive_entry_filetype(entry);
@@ -147,7 +147,7 @@ static int entry_place(struct bt_unpack *unpack, struct archive *archive, struct
     return 0;
 }
 
-static int entry_unpack(struct bt_unpack *unpack, struct archive *archive, struct archive_entry *entry)
+static int entry_unpack(struct bt_guest_unpack *unpack, struct archive *archive, struct archive_entry *entry)
 {
     const char *full = archive_entry_pathname(entry);
     if (!full)
@@ -181,7 +181,7 @@ static int entry_unpack(struct bt_unpack *unpack, struct archive *archive, struc
     return result < 0 ? name_fail(unpack, full, -result, strerror(-result)) : 0;
 }
 
-int bt_unpack(struct bt_unpack *unpack, struct archive *archive)
+int bt_guest_unpack(struct bt_guest_unpack *unpack, struct archive *archive)
 {
     struct archive_entry *entry;
     int code, result = 0;

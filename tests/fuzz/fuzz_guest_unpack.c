@@ -44,11 +44,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
     }
     int outer_fd = open(outer, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    struct bt_unpack unpack = {.parent_fd = outer_fd, .base = "w", .left = LIMIT};
+    struct bt_guest_unpack unpack = {.parent_fd = outer_fd, .base = "w", .left = LIMIT};
     struct archive *archive = archive_read_new();
     (void)archive_read_support_format_tar(archive);
     if (archive_read_open_memory(archive, data, size) == ARCHIVE_OK)
-        (void)bt_unpack(&unpack, archive);
+        (void)bt_guest_unpack(&unpack, archive);
     (void)archive_read_free(archive);
     (void)close(outer_fd);
     check_outer();
