@@ -296,6 +296,8 @@ int bt_kernel_lease(struct bt_kernel *kernel, struct bt_lease_table table, const
         return error;
     *slot = (struct bt_slot){.state = BT_SLOT_CLEAN, .ifindex = ifindex, .lease = *lease};
     error = add_rules(kernel, table, lease);
+    if (is_ambiguous(error)) /* not even reading back told: collect writes all elements anew, without these */
+        slot->state = BT_SLOT_STUCK;
     if (error == 0) {
         slot->state = BT_SLOT_LIVE;
         error = bt_link_set_up(kernel, lease->slot);
