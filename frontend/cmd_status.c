@@ -104,7 +104,8 @@ static json_t *bt_status_member(const struct bt_infra *member)
     char address[BT_IPV4_TEXT_SIZE];
 
     if (member->keeper.pid == 0)
-        return json_pack("{s:b}", "is_running", 0);
+        return json_pack("{s:b, s:n, s:n, s:n, s:n}", "is_running", 0, "slot", "generation", "address",
+                         "keeper_pid");
     bt_ipv4_format(member->address, address);
     return json_pack("{s:b, s:i, s:I, s:s, s:i}", "is_running", 1, "slot", member->slot, "generation",
                      (json_int_t)member->generation, "address", address, "keeper_pid",
