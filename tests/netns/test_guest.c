@@ -296,15 +296,13 @@ static void t_guest_clock_is_right(void **state)
     assert_null(strstr(output, "jiffies"));
 }
 
-/* A command in the foreground goes with its connection; one that made itself a background process stays. */
-static void t_guest_ends_commands_with_their_connection(void **state)
+/* Runs a script of the agent over a connection of its own, which is cut after two seconds. */
+static void run_and_cut(const char *script)
 {
-    (void)state;
     struct bt_error error = {0};
     struct bt_guest_link *second = NULL;
     struct bt_guest_address address = {GUEST_ADDRESS, 22, keys.private_key, keys.host_public_key};
-    const char *const arguments[] = {"sh", "-c",
-                                     "setsid sleep 1000 </dev/null >/dev/null 2>&1 & exec sleep 2000", NULL};
+    const char *const arguments[] = {"bash", "-c", script, NULL};
     int status;
     struct bt_guest_command command = {.arguments = arguments,
                                        .environment = environment,
@@ -316,6 +314,13 @@ static void t_guest_ends_commands_with_their_connection(void **state)
     assert_int_equal(bt_guest_connect(&address, BOOT_LIMIT_MS, -1, &second, &error), 0);
     assert_int_equal(bt_guest_run(second, &command, &status, &error), -ETIMEDOUT);
     second = bt_guest_close(second);
+}
+
+/* A command in the foreground goes with its connection; one that made itself a background process stays. */
+static void t_guest_ends_commands_with_their_connection(void **state)
+{
+    (void)state;
+    run_and_cut("setsid sleep 1000 </dev/null >/dev/null 2>&1 & exec sleep 2000");
     for (int try = 0; try < 50; try++) {
         (void)shell(0, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'sleep [12]000'");
         if (strcmp(output, "sleep 1000\n") == 0)
@@ -323,6 +328,19 @@ static void t_guest_ends_commands_with_their_connection(void **state)
         (void)nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     }
     fail_msg("left: %s", output);
+}
+
+/* Whatever the agent starts, the host's own commands get through, and can end it. */
+static void t_guest_lets_the_host_in_through_a_fork_bomb(void **state)
+{
+    (void)state;
+    run_and_cut("bomb() { bomb | bomb & }; bomb; sleep 100");
+    int64_t start_ms = now_ms();
+    expect_output(0, "echo alive", "alive\n");
+    print_message("# the host's command took %lld ms\n", (long long)(now_ms() - start_ms));
+    assert_int_equal(shell(0, "echo 1 >/sys/fs/cgroup/berth-agent/cgroup.kill"), 0);
+    expect_output(AGENT, "echo alive", "alive\n");
+    expect_output(0, "cat /proc/$(cat /run/dropbear.pid)/oom_score_adj", "-900\n");
 }
 
 static void t_guest_keeps_what_was_written(void **state)
@@ -355,6 +373,7 @@ int main(void)
         cmocka_unit_test(t_guest_disks_are_mounted_for_the_agent),
         cmocka_unit_test(t_guest_clock_is_right),
         cmocka_unit_test(t_guest_ends_commands_with_their_connection),
+        cmocka_unit_test(t_guest_lets_the_host_in_through_a_fork_bomb),
         cmocka_unit_test(t_guest_keeps_what_was_written),
         cmocka_unit_test(t_guest_sees_a_full_host),
     };

@@ -81,6 +81,7 @@ static void boot_agent(const struct bt_settings *settings)
         "/run/dropbear.pid",  "-r", host_key, NULL};
     static const struct bt_init_service dropbear = {.arguments = arguments};
     bt_init_enter_agent_root(settings);
+    bt_init_make_group();
     write_agent_files(settings);
     bt_login_prepare();
     bt_init_serve(&dropbear);

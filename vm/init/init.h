@@ -45,6 +45,11 @@ void bt_init_mount_registry(const struct bt_settings *settings);
 void bt_init_mount_run_folder(void);
 void bt_init_unmount_disks(void);
 
+/* group.c: the agent's processes share what is left over when root has had its part. enter: for this process
+ * and its children; success when there is no such group. */
+void bt_init_make_group(void);
+int bt_init_enter_group(void);
+
 /* network.c */
 void bt_init_start_network(const struct bt_settings *settings);
 

@@ -126,6 +126,9 @@ int bt_init_run_command(void)
     if (result < 0)
         return complain(EXIT_CANNOT_EXECUTE, "cannot take the terminal", -result);
     (void)bt_init_set_kernel("/proc/self/oom_score_adj", "0");
+    result = run_request.uid != 0 ? bt_init_enter_group() : 0;
+    if (result < 0)
+        return complain(EXIT_CANNOT_EXECUTE, "cannot enter the group of the agent's processes", -result);
     result = bt_init_become_user(run_request.uid, run_request.gid);
     if (result < 0)
         return complain(EXIT_CANNOT_EXECUTE, "cannot become the user of the command", -result);

@@ -56,6 +56,8 @@ static void start_service(struct serving *serving)
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)setsid();
+    /* When memory runs out, the way in and the gateway are the last to go; commands are reset to normal. */
+    (void)bt_init_set_kernel("/proc/self/oom_score_adj", "-900");
     int result =
         serving->service->id != 0 ? bt_init_become_user(serving->service->id, serving->service->id) : 0;
     if (result == 0) {
