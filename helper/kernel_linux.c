@@ -495,8 +495,15 @@ int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table, const 
     bt_lease_write(kernel, &batch, table, &slot->lease, BT_PART_AUTHORITY | BT_PART_RECORD, true, false);
     bt_lease_write(kernel, &batch, table, &sealed, BT_PART_RECORD, false, true);
     int error = commit_seal(kernel, &batch, slot->ifindex);
-    if (error < 0)
+    if (error < 0) {
+        /* Elements were not as remembered: write all of them anew, without what this one permits. */
+        slot->lease = sealed;
+        error = rewrite_elements(kernel, live_of_slots(kernel));
+    }
+    if (error < 0) {
+        slot->lease.is_sealed = false;
         return error;
+    }
     slot->lease = sealed;
     return bt_flows_delete(kernel, &sealed);
 }
