@@ -629,6 +629,33 @@ static void t_forged_sources_are_dropped(void **state)
     close(other);
 }
 
+static unsigned tracked_flows(void)
+{
+    unsigned count = 0;
+    FILE *file = fopen("/proc/sys/net/netfilter/nf_conntrack_count", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%u", &count), 1);
+    fclose(file);
+    return count;
+}
+
+static void t_floods_fill_no_table(void **state)
+{
+    uint8_t frame[FRAME_SIZE];
+    (void)state;
+    unsigned before = tracked_flows();
+    for (uint32_t i = 0; i < 20000; i++) {
+        /* Forged sources, forbidden destinations, and ports that lead nowhere. */
+        uint32_t from = i % 3 == 0 ? 0x0a000000 + i : cast.agent.guest;
+        uint32_t to = i % 3 == 1 ? WORLD + i : cast.agent.host;
+        make_frame(&cast.agent, NULL, from, to, (uint16_t)(i % 60000 + 100), frame);
+        assert_int_equal(write(cast.agent.tap_fd, frame, sizeof(frame)), sizeof(frame));
+    }
+    assert_true(tracked_flows() <= before + 4);
+    assert_connects_once(cast.other_agent.namespace_fd, ROOT, cast.other_agent.host, 8119,
+                         cast.other_gateway.namespace_fd, cast.other_agent.guest);
+}
+
 static void t_arp_floods_change_nothing(void **state)
 {
     (void)state;
@@ -1158,8 +1185,10 @@ static void t_flows_of_an_agent_are_limited(void **state)
     (void)state;
     int server = bt_test_serve(cast.gateway.namespace_fd, SOCK_DGRAM, ANY, 53);
     assert_true(server >= 0);
+    unsigned before = tracked_flows();
     unsigned arrived = flood(&cast.agent, server, 2000);
     close(server);
+    assert_true(tracked_flows() <= before + 512);
     print_message("# 2000 new flows of one agent: %u arrived\n", arrived);
     assert_in_range(arrived, 500, 512);
     /* The host's and other people's flows do not suffer. */
@@ -1320,6 +1349,7 @@ int main(int argc, char **argv)
         WITH_CAST(t_users_of_the_host),
         WITH_CAST(t_port_of_another_uid_inherits_nothing),
         WITH_CAST(t_forged_sources_are_dropped),
+        WITH_CAST(t_floods_fill_no_table),
         WITH_CAST(t_arp_floods_change_nothing),
         WITH_CAST(t_no_ipv6),
         WITH_CAST(t_release_cuts_flows),
