@@ -44,6 +44,7 @@ struct bt_control {
     struct call_list queue;
     struct call *in_flight;
     char *token;
+    bool is_refused; /* the secret was refused last time, which was said once */
     int64_t renew_at_ms;
     int64_t down_until_ms;
 };
@@ -192,8 +193,13 @@ static void take_token(struct bt_control *control, unsigned status, const json_t
 {
     const char *token = json_string_value(json_object_get(answer, "token"));
     json_int_t expires_s = json_integer_value(json_object_get(answer, "expires_in"));
-    if (status != 200 || token == NULL || expires_s <= 0 || strlen(token) > 1024) {
-        (void)fprintf(stderr, "berth-gateway: the orchestrator refuses this gateway's secret (%u)\n", status);
+    bool is_refused = status != 200 || token == NULL || expires_s <= 0 || strlen(token) > 1024;
+    bool was_refused = control->is_refused;
+    control->is_refused = is_refused;
+    if (is_refused) {
+        if (!was_refused)
+            (void)fprintf(stderr, "berth-gateway: the orchestrator refuses this gateway's secret (%u)\n",
+                          status);
         give_up(control, DOWN_MS);
         return;
     }

@@ -385,8 +385,18 @@ static void on_deadline(evutil_socket_t fd, short what, void *context)
     bt_session_end(session);
 }
 
-static void turn_away(evutil_socket_t fd)
+static void turn_away(struct bt_gateway *gateway, struct bt_agent *agent, evutil_socket_t fd)
 {
+    static const struct bt_decision decision = {
+        .kind = "connect",
+        .host = "",
+        .method = "",
+        .rule = "too-many",
+        .reason = "too many connections at once",
+        .granted_by = "",
+    };
+    if (agent != NULL)
+        bt_report_decision(gateway->report, agent, &decision);
     static const char busy[] =
         "HTTP/1.1 503 Too many connections\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
     (void)send(fd, busy, sizeof(busy) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -399,7 +409,7 @@ void bt_session_start(struct bt_gateway *gateway, evutil_socket_t fd, uint32_t a
     struct bt_agent *agent = bt_agents_get(gateway->agents, address);
     if (agent == NULL || agent->session_count >= BT_AGENT_SESSIONS_MAX ||
         gateway->session_count >= gateway->session_limit) {
-        turn_away(fd);
+        turn_away(gateway, agent, fd);
         return;
     }
     struct bt_session *session = bt_new(1, sizeof(*session));

@@ -143,6 +143,38 @@ fetch() { in_agent one curl -s --max-time 10 --cacert ca.pem "$@"; }
 reached() { grep -c "\"event\": \"request\".*$1" internet.log; }
 status() { fetch -o /dev/null -w '%{http_code} %{http_connect}' "$@"; }
 
+# Two clients of the second agent that take their time; their ends are looked at below.
+in_agent two python3 -c '
+import socket, time
+s = socket.create_connection(("10.243.0.8", 8119), 5)
+s.settimeout(1)
+started = time.time()
+try:
+    for byte in b"GET http://other.example/" + b"a" * 60:
+        s.sendall(bytes([byte]))
+        try:
+            if not s.recv(1):
+                break
+        except socket.timeout:
+            pass
+except OSError:
+    pass
+print(round(time.time() - started))' >slow.out &
+slow=$!
+mkfifo quiet.go
+in_agent two python3 -c '
+import base64, socket, ssl, time
+s = socket.create_connection(("10.243.0.8", 8119), 5)
+s.sendall(b"CONNECT other.example:443 HTTP/1.1\r\nHost: other.example\r\nProxy-Authorization: Basic " +
+          base64.b64encode(b"agent:token-two") + b"\r\n\r\n")
+assert b" 200 " in s.recv(4096)
+s = ssl.create_default_context(cafile="ca.pem").wrap_socket(s, server_hostname="other.example")
+started = time.time()
+open("quiet.go").read()
+s.sendall(b"GET /hello HTTP/1.1\r\nHost: other.example\r\nConnection: close\r\n\r\n")
+print(s.recv(4096).split(b" ")[1].decode(), time.time() - started > 25)' >quiet.out &
+quiet=$!
+
 # ---- what is allowed --------------------------------------------------------------------------------------------------
 equal "HTTPS by CONNECT" 'hello from the internet' "$(fetch -x $proxy https://allowed.example/hello)"
 equal "HTTP in absolute-form" 'hello from the internet' "$(fetch -x $proxy http://www.allowed.example/hello)"
@@ -314,7 +346,14 @@ equal "and the others are served" 'hello from the internet' \
 printf 'GET http://allowed.example/ HTTP/1.1\r\nHost: allowed.example\r\nX: %070000d\r\n\r\n' 1 >raw
 equal "a head of 70 kB" 'HTTP/1.1 431 Head too large (bad-request)' "$(in_agent one "$client" raw 10.243.0.6 8119 raw)"
 
-# ---- a parent proxy: a second gateway plays it ------------------------------------------------------------------------------------
+equal "those turned away are in the records" True "$(sleep 0.3; api GET 'decisions?slot=3&limit=1000' | json 'any(r["rule"] == "too-many" for r in d["decisions"])')"
+wait $slow
+check "a head that comes byte by byte is given up after 30 s" test "$(cat slow.out)" -ge 28 -a "$(cat slow.out)" -le 34
+echo >quiet.go
+wait $quiet
+equal "a tunnel that was silent all the while still works" '200 True' "$(cat quiet.out)"
+
+# ---- a parent proxy ------------------------------------------------------------------------------------
 kill -TERM $gateway
 wait $gateway
 equal "the gateway ends clean (no leak, no sanitiser report)" 0 $?
