@@ -170,8 +170,10 @@ int bt_guest_session_wait(struct bt_guest_session *session, struct pollfd *extra
 {
     struct pollfd fds[4];
     fds[0] = (struct pollfd){.fd = session->link->fd, .events = POLLIN};
-    if (is_outbound(session)) /* and with a half-sent packet nothing else may be done */
-        fds[0].events = (short)(session->pending == BT_PENDING_NONE ? POLLIN | POLLOUT : POLLOUT);
+    if (is_outbound(session))
+        fds[0].events = POLLIN | POLLOUT;
+    if (is_outbound(session) && session->pending != BT_PENDING_NONE)
+        fds[0].events = POLLOUT; /* with a half-sent packet nothing else may be done */
     for (nfds_t i = 0; i < extra_count && i < BT_ARRAY_LENGTH(fds) - 1; i++)
         fds[1 + i] = extra[i];
     int left_ms = bt_link_left_ms(session->deadline_ms);
