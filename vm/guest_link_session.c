@@ -180,7 +180,9 @@ int bt_guest_session_wait(struct bt_guest_session *session, struct pollfd *extra
     int wait_ms = at_most_ms >= 0 && (left_ms < 0 || at_most_ms < left_ms) ? at_most_ms : left_ms;
     int count = poll(fds, 1 + extra_count, wait_ms);
     for (nfds_t i = 0; i < extra_count; i++)
-        extra[i].revents = count > 0 ? fds[1 + i].revents : 0;
+        extra[i].revents = 0;
+    for (nfds_t i = 0; i < extra_count && count > 0; i++)
+        extra[i].revents = fds[1 + i].revents;
     if (count < 0 && errno != EINTR)
         return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot wait for the guest at %s: %s",
                        session->link->name, strerror(errno));
