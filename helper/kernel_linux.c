@@ -73,7 +73,7 @@ static int make_table(struct bt_kernel *kernel, bool is_replaced, struct bt_leas
     return bt_elements_rewrite(kernel, &batch, live, true);
 }
 
-static struct bt_lease_table live_of_slots(const struct bt_kernel *kernel)
+struct bt_lease_table bt_slots_live(const struct bt_kernel *kernel)
 {
     static struct bt_lease leases[BT_POOL_SLOTS_MAX];
     struct bt_lease_table table = {.leases = leases};
@@ -152,7 +152,7 @@ static int read_leases(struct bt_kernel *kernel, struct bt_lease *leases, size_t
         return error;
     kernel->reserved_deadline_ms = reading.deadline_ms;
     if (reading.has_unusable) /* not known, so not authorised; its device will be a stranger */
-        error = rewrite_elements(kernel, live_of_slots(kernel));
+        error = rewrite_elements(kernel, bt_slots_live(kernel));
     if (error < 0)
         return error;
     *ret_count = reading.count;
@@ -363,7 +363,7 @@ int bt_kernel_release(struct bt_kernel *kernel, struct bt_lease_table table, con
 
 static bool collect_slot(struct bt_kernel *kernel, struct bt_slot *slot)
 {
-    if (slot->state == BT_SLOT_STUCK && release_elements(kernel, live_of_slots(kernel), slot) < 0)
+    if (slot->state == BT_SLOT_STUCK && release_elements(kernel, bt_slots_live(kernel), slot) < 0)
         return false;
     if (slot->has_flows)
         slot->has_flows = bt_flows_delete(kernel, &slot->lease) < 0;
@@ -498,7 +498,7 @@ int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table, const 
     if (error < 0) {
         /* Elements were not as remembered: write all of them anew, without what this one permits. */
         slot->lease = sealed;
-        error = rewrite_elements(kernel, live_of_slots(kernel));
+        error = rewrite_elements(kernel, bt_slots_live(kernel));
     }
     if (error < 0) {
         slot->lease.is_sealed = false;

@@ -129,6 +129,9 @@ struct bt_kernel {
     uint8_t event_buffer[BT_RECEIVE_SIZE]; /* its own: looking at an event may ask and answer */
 };
 
+/* The leases that are in force according to the slots: one static table, valid until the next call. */
+struct bt_lease_table bt_slots_live(const struct bt_kernel *kernel);
+
 /* ---- kernel_linux_netlink.c ------------------------------------------------------------------------------
  */
 

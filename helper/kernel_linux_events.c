@@ -192,6 +192,9 @@ int bt_kernel_handle_events(struct bt_kernel *kernel, bool *ret_is_drift)
     if ((findings.is_uplink_touched || findings.is_forwarding_touched || links > 0) &&
         bt_uplinks_refresh(kernel) < 0)
         findings.is_drift = true;
-    *ret_is_drift = findings.is_drift || rules > 0;
+    /* Somebody's large ruleset may have filled the queue: only reading back tells whether ours was meant. */
+    if (rules > 0 && bt_kernel_verify(kernel, bt_slots_live(kernel)) != 0)
+        findings.is_drift = true;
+    *ret_is_drift = findings.is_drift;
     return 0;
 }
