@@ -189,6 +189,6 @@ const struct bt_command bt_command_apply = {
     .options = bt_apply_options,
     .option_count = BT_ARRAY_LENGTH(bt_apply_options),
     .maximum = 1,
-    .needs = BT_COMMAND_CONFIG,
+    .needs = BT_COMMAND_CONFIG_OR_DEFAULTS,
     .run = bt_apply_run,
 };

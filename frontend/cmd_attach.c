@@ -41,6 +41,6 @@ const struct bt_command bt_command_attach = {
     .options = bt_attach_options,
     .option_count = BT_ARRAY_LENGTH(bt_attach_options),
     .maximum = 1,
-    .needs = BT_COMMAND_CONFIG,
+    .needs = BT_COMMAND_CONFIG_OR_DEFAULTS,
     .run = bt_attach_run,
 };

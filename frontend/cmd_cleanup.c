@@ -311,6 +311,6 @@ const struct bt_command bt_command_cleanup = {
     .option_count = BT_ARRAY_LENGTH(bt_cleanup_options),
     .minimum = 1,
     .maximum = 1,
-    .needs = BT_COMMAND_CONFIG,
+    .needs = BT_COMMAND_CONFIG_OR_DEFAULTS,
     .run = bt_cleanup_run,
 };

@@ -72,6 +72,6 @@ const struct bt_command bt_command_cp = {
                "that came from the guest, and set-id bits are dropped.",
     .minimum = 2,
     .maximum = 2,
-    .needs = BT_COMMAND_CONFIG,
+    .needs = BT_COMMAND_CONFIG_OR_DEFAULTS,
     .run = bt_cp_run,
 };

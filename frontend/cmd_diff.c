@@ -119,6 +119,6 @@ const struct bt_command bt_command_diff = {
     .options = bt_diff_options,
     .option_count = BT_ARRAY_LENGTH(bt_diff_options),
     .maximum = 1,
-    .needs = BT_COMMAND_CONFIG,
+    .needs = BT_COMMAND_CONFIG_OR_DEFAULTS,
     .run = bt_diff_run,
 };

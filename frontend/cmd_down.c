@@ -28,6 +28,6 @@ const struct bt_command bt_command_down = {
     .summary = "Stop the orchestrator and the gateway",
     .options = bt_down_options,
     .option_count = BT_ARRAY_LENGTH(bt_down_options),
-    .needs = BT_COMMAND_CONFIG,
+    .needs = BT_COMMAND_CONFIG_OR_DEFAULTS,
     .run = bt_down_run,
 };

@@ -49,6 +49,6 @@ const struct bt_command bt_command_exec = {
     .option_count = BT_ARRAY_LENGTH(bt_exec_options),
     .maximum = 1,
     .may_have_rest = true,
-    .needs = BT_COMMAND_CONFIG,
+    .needs = BT_COMMAND_CONFIG_OR_DEFAULTS,
     .run = bt_exec_run,
 };

@@ -120,6 +120,6 @@ const struct bt_command bt_command_list = {
                "agent is gone.",
     .options = bt_list_options,
     .option_count = BT_ARRAY_LENGTH(bt_list_options),
-    .needs = BT_COMMAND_CONFIG,
+    .needs = BT_COMMAND_CONFIG_OR_DEFAULTS,
     .run = bt_list_run,
 };

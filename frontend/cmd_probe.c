@@ -75,6 +75,6 @@ const struct bt_command bt_command_probe = {
     .options = bt_probe_options,
     .option_count = BT_ARRAY_LENGTH(bt_probe_options),
     .maximum = 1,
-    .needs = BT_COMMAND_CONFIG,
+    .needs = BT_COMMAND_CONFIG_OR_DEFAULTS,
     .run = bt_probe_run,
 };

@@ -73,6 +73,6 @@ const struct bt_command bt_command_rm = {
     .options = bt_rm_options,
     .option_count = BT_ARRAY_LENGTH(bt_rm_options),
     .maximum = 64,
-    .needs = BT_COMMAND_CONFIG,
+    .needs = BT_COMMAND_CONFIG_OR_DEFAULTS,
     .run = bt_rm_run,
 };

@@ -224,6 +224,6 @@ const struct bt_command bt_command_status = {
     .options = bt_status_options,
     .option_count = BT_ARRAY_LENGTH(bt_status_options),
     .maximum = 1,
-    .needs = BT_COMMAND_CONFIG,
+    .needs = BT_COMMAND_CONFIG_OR_DEFAULTS,
     .run = bt_status_run,
 };

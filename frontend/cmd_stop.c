@@ -96,6 +96,6 @@ const struct bt_command bt_command_stop = {
     .options = bt_stop_options,
     .option_count = BT_ARRAY_LENGTH(bt_stop_options),
     .maximum = 64,
-    .needs = BT_COMMAND_CONFIG,
+    .needs = BT_COMMAND_CONFIG_OR_DEFAULTS,
     .run = bt_stop_run,
 };

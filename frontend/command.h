@@ -25,6 +25,9 @@ struct bt_context {
 enum bt_command_needs {
     BT_COMMAND_PLAIN = 0,
     BT_COMMAND_CONFIG = 1, /* config.yaml must be right */
+    /* A wrong config.yaml is told and the defaults are used: a slip in it must not stand between a user and
+     * the end of an agent. */
+    BT_COMMAND_CONFIG_OR_DEFAULTS = 2,
 };
 
 struct bt_command {

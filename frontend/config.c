@@ -271,18 +271,13 @@ static int bt_config_from_yaml(const struct bt_yaml *root, const char *folder, s
     return r < 0 ? r : bt_config_choices(root, config, error);
 }
 
-int bt_config_load(const struct bt_paths *paths, struct bt_config *ret_config, struct bt_error *error)
+static int bt_config_from_text(const struct bt_paths *paths, const char *path, const char *text,
+                               size_t length, struct bt_config *ret_config, struct bt_error *error)
 {
-    bt_auto_free char *path = bt_string_format("%s/config.yaml", paths->config);
-    bt_auto_buffer text = {0};
     struct bt_config config = {0};
     struct bt_yaml *root = NULL;
-    int r = bt_file_read(path, BT_CONFIG_BYTES_MAX, &text, error);
+    int r = bt_yaml_parse(path, text, length, 1, &root, error);
 
-    if (r == -ENOENT)
-        r = 0;
-    if (r == 0)
-        r = bt_yaml_parse(path, text.data ? text.data : "", text.length, 1, &root, error);
     if (r == 0)
         r = bt_config_from_yaml(root, paths->config, &config, error);
     bt_yaml_free(root);
@@ -292,6 +287,22 @@ int bt_config_load(const struct bt_paths *paths, struct bt_config *ret_config, s
     }
     *ret_config = config;
     return 0;
+}
+
+int bt_config_load(const struct bt_paths *paths, struct bt_config *ret_config, struct bt_error *error)
+{
+    bt_auto_free char *path = bt_string_format("%s/config.yaml", paths->config);
+    bt_auto_buffer text = {0};
+    int r = bt_file_read(path, BT_CONFIG_BYTES_MAX, &text, error);
+
+    if (r < 0 && r != -ENOENT)
+        return r;
+    return bt_config_from_text(paths, path, text.data ? text.data : "", text.length, ret_config, error);
+}
+
+int bt_config_defaults(const struct bt_paths *paths, struct bt_config *ret_config, struct bt_error *error)
+{
+    return bt_config_from_text(paths, "(defaults)", "", 0, ret_config, error);
 }
 
 void bt_config_free(struct bt_config *config)

@@ -26,6 +26,8 @@ struct bt_config {
 
 /* Loads <config>/config.yaml. The caller frees with bt_config_free. */
 int bt_config_load(const struct bt_paths *paths, struct bt_config *ret_config, struct bt_error *error);
+/* What an absent file means. */
+int bt_config_defaults(const struct bt_paths *paths, struct bt_config *ret_config, struct bt_error *error);
 void bt_config_free(struct bt_config *config);
 #define bt_auto_config BT_CLEANUP(bt_config_free) struct bt_config
 

@@ -90,8 +90,12 @@ static int bt_main_prepare(const struct bt_command *command, struct bt_context *
 
     if (r == 0)
         r = bt_paths_load(&context->paths, error);
-    if (r == 0 && command->needs == BT_COMMAND_CONFIG)
+    if (r == 0 && command->needs != BT_COMMAND_PLAIN)
         r = bt_config_load(&context->paths, &context->config, error);
+    if (r < 0 && command->needs == BT_COMMAND_CONFIG_OR_DEFAULTS) {
+        bt_output_note(&context->output, "%s; going on with the default settings", error->message);
+        r = bt_config_defaults(&context->paths, &context->config, error);
+    }
     if (r < 0)
         return r;
     context->environment =

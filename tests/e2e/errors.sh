@@ -29,6 +29,11 @@ check_status "a key of a later version is refused, not ignored" 1 'later\.yaml:4
 check_status "no such agent: the nearest one is named" 4 'dev' berth spawn dve --background
 check_status "no such command" 64 'spawn' berth spwan dev
 nothing_left "manifests"
+cp $config/config.yaml "$WORLD/config.yaml"
+printf 'gateway: {resolver: [203.0.113.53]}\n' >>$config/config.yaml
+check_status "a wrong config.yaml: file and line" 1 'config\.yaml:[0-9]+:' berth spawn dev --background
+check_status "but agents can still be seen and ended" 0 'config\.yaml:[0-9]+:.*default' berth list
+cp "$WORLD/config.yaml" $config/config.yaml
 
 # ---- the machine ----
 helper_kill
