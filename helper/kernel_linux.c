@@ -246,7 +246,7 @@ static int commit_lease(struct bt_kernel *kernel, struct bt_batch *batch, enum b
 /* The same, where the record is there before and after, and says whether it is sealed. */
 static int commit_seal(struct bt_kernel *kernel, struct bt_batch *batch, int ifindex)
 {
-    struct bt_lease lease;
+    struct bt_lease lease = {.is_sealed = false};
     uint64_t ignored_ms;
     int error = bt_transaction_commit(kernel, batch);
     if (!is_ambiguous(error))

@@ -1,8 +1,7 @@
 /* What happens to rules, links and routes behind our back.
  *
  * Two sockets that the engine polls. Our own transactions are filtered out in the kernel, by the port of the
- * socket that sent them, so a busy helper does not wake itself. Overflow is not an error: it counts as drift,
- * and is looked into.
+ * socket that sent them, so a busy helper does not wake itself. After an overflow the table is read back.
  */
 #include "helper/kernel_linux.h"
 
