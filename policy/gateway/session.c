@@ -167,6 +167,10 @@ static void on_dialled(void *context, const struct bt_dial_result *result)
         bt_session_http_start(session);
         return;
     }
+    if (session->is_client_finished && evbuffer_get_length(bufferevent_get_input(session->client)) == 0) {
+        bt_session_end(session); /* it left while this was dialled */
+        return;
+    }
     static const char established[] = "HTTP/1.1 200 Connection established\r\n\r\n";
     (void)bufferevent_write(session->client, established, sizeof(established) - 1);
     session->is_tunnel_open = true;

@@ -39,8 +39,8 @@ static const char *reason_phrase(unsigned status)
 
 static void answer(struct bt_session *session, const struct bt_refusal *refusal, const char *extra_fields)
 {
-    bool may_continue = session->is_reusable && session->upstream == NULL && !session->is_tunnel_open &&
-                        session->entrance == BT_ENTRANCE_PROXY;
+    bool may_continue = session->is_reusable && !session->is_client_finished && session->upstream == NULL &&
+                        !session->is_tunnel_open && session->entrance == BT_ENTRANCE_PROXY;
     json_t *document = json_pack("{s:s, s:s, s:s, s:s, s:s}", "error", reason_phrase(refusal->status), "host",
                                  session->shown_host, "reason", refusal->reason, "rule", refusal->rule,
                                  "hint", refusal->hint);
