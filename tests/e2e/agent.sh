@@ -55,6 +55,12 @@ check "the deleted one is gone" test ! -e "$project/sub/binary"
 check "removed with its disks" berth rm one --yes
 check "its folder is gone" test ! -e /home/1000/.local/state/berth/env/live/agents/one
 
+berth spawn dev --name idle --workspace "$project" -- true >/dev/null 2>"$WORLD/err"
+equal "an agent that changes nothing" 0 $?
+check "is told as such" grep -q "without changes" "$WORLD/err"
+check_status "and has no patch" 0 "no changes" berth diff idle
+berth rm idle --yes >/dev/null
+
 # ---- an agent in the background ----
 check "an agent in the background" berth spawn dev --name two --background
 equal "it runs" running "$(berth list --json | json 'd["agents"][0]["status"]')"
