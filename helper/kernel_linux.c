@@ -543,12 +543,12 @@ int bt_kernel_verify(struct bt_kernel *kernel, struct bt_lease_table live)
 
 int bt_kernel_repair(struct bt_kernel *kernel, struct bt_lease_table live)
 {
-    int error = bt_link_set_all(kernel, false);
-    if (error == 0)
-        error = make_table(kernel, true, live);
+    /* The rules are put right also when a link refuses to go down: that makes them more urgent. */
+    int down_error = bt_link_set_all(kernel, false);
+    int error = make_table(kernel, true, live);
     if (error == 0)
         error = bt_kernel_verify(kernel, live);
     if (error == 0)
         error = bt_link_set_all(kernel, true);
-    return error;
+    return error < 0 ? error : down_error;
 }

@@ -204,14 +204,24 @@ int bt_link_create(struct bt_kernel *kernel, const struct bt_lease *lease, int *
 
 /* ---- up and down ------------------------------------------------------------------------------------ */
 
+/* With its own name: the rules for whole devices go by name, so one that was renamed must not come up as it
+ * is. The kernel renames first, and stops there when it cannot. */
 static void encode_slot_up(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot)
 {
     uint32_t host, guest;
     uint8_t host_mac[6], guest_mac[6];
-    if (bt_pool_tap_addresses(&kernel->config.pool, slot, &host, &guest) == 0 &&
-        bt_pool_tap_macs(&kernel->config.pool, slot, host_mac, guest_mac) == 0)
-        encode_neighbour(batch, kernel->slots[slot].ifindex, guest, guest_mac);
-    encode_up(batch, kernel->slots[slot].ifindex);
+    char name[BT_INTERFACE_NAME_SIZE];
+    if (bt_pool_tap_addresses(&kernel->config.pool, slot, &host, &guest) < 0 ||
+        bt_pool_tap_macs(&kernel->config.pool, slot, host_mac, guest_mac) < 0 ||
+        bt_pool_tap_name(&kernel->config.pool, slot, name) < 0)
+        return; /* outside the pool, which no leased slot is: it stays down */
+    encode_neighbour(batch, kernel->slots[slot].ifindex, guest, guest_mac);
+    struct nlmsghdr *message = link_message(batch, RTM_NEWLINK, kernel->slots[slot].ifindex);
+    if (message) {
+        message_flags(message, true);
+        mnl_attr_put_strz(message, IFLA_IFNAME, name);
+    }
+    bt_batch_message_end(batch, message);
 }
 
 int bt_link_set_up(struct bt_kernel *kernel, uint16_t slot)

@@ -1110,6 +1110,42 @@ static void t_drift_is_seen_and_repaired(void **state)
     close(flow[1]);
 }
 
+/* Under another name the rules for berth* would not see the device. */
+static void t_renamed_devices_are_drift(void **state)
+{
+    static const char *const rename[] = {
+        "sh", "-c", "ip link set berth0 down && ip link set berth0 name other0 && ip link set other0 up",
+        NULL};
+    static const char *const take[] = {
+        "sh", "-c",
+        "ip link set berth0 down && ip link set berth0 name other0 && "
+        "ip link add berth0 type veth peer name peer0 && ip link set other0 up",
+        NULL};
+    static const char *const is_down[] = {"sh", "-c", "test -z \"$(ip -o link show other0 up)\"", NULL};
+    static const char *const give_back[] = {"ip", "link", "del", "berth0", NULL};
+    int flow[2];
+    (void)state;
+    assert_connects(cast.agent.namespace_fd, ROOT, cast.agent.host, 8119, cast.gateway.namespace_fd,
+                    cast.agent.guest, flow);
+    (void)is_drift_seen();
+    assert_int_equal(bt_test_run(-1, rename), 0);
+    assert_true(is_drift_seen());
+    assert_int_equal(bt_kernel_repair(test.kernel, table_without(NULL)), 0);
+    assert_int_not_equal(if_nametoindex("berth0"), 0);
+    assert_echo(flow[0], flow[1]);
+    /* The name is taken: the device stays down until it is free. */
+    (void)is_drift_seen();
+    assert_int_equal(bt_test_run(-1, take), 0);
+    assert_true(is_drift_seen());
+    assert_true(bt_kernel_repair(test.kernel, table_without(NULL)) < 0);
+    assert_int_equal(bt_test_run(-1, is_down), 0);
+    assert_int_equal(bt_test_run(-1, give_back), 0);
+    assert_int_equal(bt_kernel_repair(test.kernel, table_without(NULL)), 0);
+    assert_echo(flow[0], flow[1]);
+    close(flow[0]);
+    close(flow[1]);
+}
+
 /* A helper that was killed, and a table that lost its records meanwhile: nobody has rights, devices are taken
  * away. */
 static void t_restart_without_records(void **state)
@@ -1379,6 +1415,7 @@ int main(int argc, char **argv)
         WITH_CAST(t_restart_with_another_configuration),
         WITH_CAST(t_adoption_refuses_changed_devices),
         WITH_CAST(t_drift_is_seen_and_repaired),
+        WITH_CAST(t_renamed_devices_are_drift),
         WITH_CAST(t_restart_without_records),
         WITH_CAST(t_release_copes_with_drift),
         WITH_CAST(t_flows_of_an_agent_are_limited),
