@@ -7,7 +7,7 @@ set -euo pipefail
 # Bracketed so that this file does not find itself. /home/agent is the guest's; /home/user and /home/you are examples.
 patterns=(
     '(^|[^A-Za-z0-9_.$}/])/wor[k]/'
-    '/home/(?!agent|user|you|alice|bob)[a-z]'
+    '/home/(?!agent|user|you|alice|bob)[a-z]{3}'
     '/Users/(?!you|alice|bob)[a-z]'
     'sub[a]gents? (session|task)'
     'localhost\.localdomai[n]'
