@@ -282,8 +282,11 @@ void bt_session_http_read(struct bt_session *session)
     if (length == 0 || evbuffer_get_length(bufferevent_get_output(session->client)) >= BT_SESSION_BUFFER)
         return;
     int result = bt_http_request_parse((const char *)evbuffer_pullup(input, -1), length, &head);
-    if (result == -EAGAIN)
+    if (result == -EAGAIN) {
+        if (session->is_client_finished)
+            bt_session_end(session);
         return;
+    }
     if (result < 0)
         refuse_parse_error(session, result);
     else

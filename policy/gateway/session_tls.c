@@ -56,8 +56,12 @@ void bt_session_hello_read(struct bt_session *session)
         return;
     const uint8_t *data = evbuffer_pullup(input, -1);
     int result = bt_hello_parse(data, length, &hello);
-    if (result == -EAGAIN)
-        return; /* bounded by BT_HELLO_MAX, which lies below the input's watermark, and by the deadline */
+    if (result == -EAGAIN) {
+        /* Bounded by BT_HELLO_MAX, which lies below the input's watermark, and by the deadline. */
+        if (session->is_client_finished)
+            bt_session_end(session);
+        return;
+    }
     if (result == 0) {
         take_hello(session, &hello);
     } else if (result == -EPROTO && session->is_tunnel_open && data[0] >= 'A' && data[0] <= 'Z') {
