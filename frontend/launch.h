@@ -36,12 +36,12 @@ struct bt_launch_request {
 
 struct bt_launch_outcome {
     char name[64];
-    bool has_ended;  /* false: it runs on (background, detached) */
-    int exit_status; /* of the agent's command when it has ended */
-    bool has_patch;  /* there are changes to see with `berth diff` */
+    bool has_ended;          /* false: it runs on (background, detached) */
+    int exit_status;         /* of the agent's command when it has ended */
+    bool has_patch;          /* there are changes to see with `berth diff` */
     double first_command_ms; /* from a working agent to the end of its command; 0 when it runs on */
-    json_t *steps;   /* [{"step": "lease", "ms": 1.2}, ...]; owned by the caller */
-    json_t *probe;   /* the probe's document; owned by the caller; NULL when it was not run */
+    json_t *steps;           /* [{"step": "lease", "ms": 1.2}, ...]; owned by the caller */
+    json_t *probe;           /* the probe's document; owned by the caller; NULL when it was not run */
 };
 
 /* Errors name what failed; nothing is left behind by a launch that failed. */

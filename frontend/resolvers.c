@@ -51,10 +51,10 @@ int bt_resolvers_find(const struct bt_list *configured, struct bt_list *ret_reso
                        "no IPv4 DNS server is set up on this machine (%s)", RESOLV_CONF);
     for (size_t i = 0; i < found.count; i++) {
         if (strncmp(found.items[i], "127.", 4) == 0)
-            return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EHOSTUNREACH,
-                           "set gateway.resolvers in config.yaml to DNS servers that other machines can reach",
-                           "the DNS server %s lives on this machine only, so a gateway cannot reach it",
-                           found.items[i]);
+            return bt_fail(
+                error, BT_EXIT_INFRASTRUCTURE, EHOSTUNREACH,
+                "set gateway.resolvers in config.yaml to DNS servers that other machines can reach",
+                "the DNS server %s lives on this machine only, so a gateway cannot reach it", found.items[i]);
     }
     *ret_resolvers = found;
     found = (struct bt_list){0};

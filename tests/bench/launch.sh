@@ -9,7 +9,7 @@ rounds=${1:-5}
 sed -i 's/^probe:/probe:\n  repeat: always/' /home/1000/.config/berth/config.yaml
 as 1000 berth up --quiet
 mkdir "$WORLD/bench"
-folder() { echo /opt/images/"$1"-*; }
+folder() { echo /opt/images/"$1"-*; } # the only one of its name
 for round in $(seq "$rounds"); do
     # shellcheck disable=SC2046
     /opt/source/build/bench/bench_boot $(folder kernel)/kernel $(folder kernel)/initrd $(folder shell)/image.ext4 \

@@ -14,33 +14,29 @@ WORLD_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 WORLD=/tmp/world
 WORLD_BERTH_ID=900
 
-# Outside: the images that the world's users will find in their cache. Needs the network; everything later does not.
-world_build_images() {
-    "$WORLD_SOURCE/build/berth" image build --quiet kernel infra "$@" >&2
-}
-
-# The user's cache is closed to others: a tree of hard links that is not (or copies, on another file system).
+# world_images RECIPE...: outside, builds what is missing (this needs the network; everything later does not), and prints
+# the folder in which the world's users will find these images: a tree of hard links (or copies, on another file system),
+# since the user's own cache is closed to others.
 world_images() {
-    local cache="${XDG_DATA_HOME:-$HOME/.local/share}/berth/images" shared="$WORLD_SOURCE/build/images" image
+    local shared="$WORLD_SOURCE/build/images" document folder
+    document=$("$WORLD_SOURCE/build/berth" image build --quiet --json kernel infra "$@") || return
+    rm -rf "$shared"
     mkdir -p "$shared"
-    for image in "$cache"/*-*/; do
-        image=$(basename "$image")
-        [ -e "$shared/$image" ] && continue
-        rm -rf "$shared/$image.new"
-        cp -rl "$cache/$image" "$shared/$image.new" 2>/dev/null ||
-            { rm -rf "$shared/$image.new" && cp -r --sparse=always "$cache/$image" "$shared/$image.new"; }
-        mv -T "$shared/$image.new" "$shared/$image"
-    done
+    while read -r folder; do
+        cp -rl "$folder" "$shared/" 2>/dev/null ||
+            { rm -rf "$shared/${folder##*/}" && cp -r --sparse=always "$folder" "$shared/"; } || return
+    done < <(python3 -c 'import json, os, sys
+for image in json.load(sys.stdin)["images"]: print(os.path.dirname(image["path"]))' <<<"$document")
     echo "$shared"
 }
 
 world_enter() {
     [ "${BERTH_WORLD:-}" = inside ] && return
-    local script
+    local script images
     script=$(realpath --relative-to="$WORLD_SOURCE" "$0")
-    world_build_images shell || exit
+    images=$(world_images shell) || exit
     exec env BERTH_WORLD=inside HOME=/root "$WORLD_SOURCE/build/tests/tools/namespace" --bind "$WORLD_SOURCE" source \
-        --bind "$(world_images)" images bash "/opt/source/$script" "$@"
+        --bind "$images" images bash "/opt/source/$script" "$@"
 }
 
 as() {

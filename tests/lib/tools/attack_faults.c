@@ -270,7 +270,10 @@ int main(int argc, char **argv)
     faults.listener_fd = (int)syscall(SYS_pidfd_getfd, faults.pid_fd, *shared_fd, 0);
     if (faults.listener_fd < 0)
         die("the listener");
-    *shared_fd = TAKEN;
     fprintf(faults.report, "pid %d\n", (int)faults.pid);
+    struct pollfd orders = {.fd = STDIN_FILENO, .events = POLLIN};
+    if (poll(&orders, 1, 0) == 1) /* what was ordered before the start holds from the first call on */
+        (void)read_orders(&faults);
+    *shared_fd = TAKEN;
     return supervise(&faults);
 }
