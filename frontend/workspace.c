@@ -19,6 +19,29 @@
 #define COMPRESSED_BYTES_MAX (512ULL * 1024 * 1024)
 #define ROOM_BYTES (64ULL * 1024 * 1024)
 
+/* What a git that was killed leaves behind would stop the next one: its lock files, its unfinished packs.
+ * Whoever holds the lock of the state folder is the only one that runs git in it. */
+static void remove_leftovers(const char *state_folder)
+{
+    static const char *const folders[] = {"", "refs/heads", "refs/berth", "refs/berth/before",
+                                          "objects/pack"};
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(folders); i++) {
+        bt_auto_free char *path =
+            bt_string_format("%s/" BT_WORKSPACE_REPOSITORY "/%s", state_folder, folders[i]);
+        DIR *folder = opendir(path);
+        if (folder == NULL)
+            continue;
+        for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+            size_t length = strlen(entry->d_name);
+            if (strncmp(entry->d_name, "tmp_", 4) == 0 ||
+                strncmp(entry->d_name, "fast_import_crash_", 18) == 0 ||
+                (length > 5 && strcmp(entry->d_name + length - 5, ".lock") == 0))
+                (void)unlinkat(dirfd(folder), entry->d_name, 0);
+        }
+        (void)closedir(folder);
+    }
+}
+
 int bt_workspace_lock(const char *state_folder, struct bt_error *error)
 {
     bt_auto_free char *path = bt_string_format("%s/workspace.lock", state_folder);
@@ -29,6 +52,7 @@ int bt_workspace_lock(const char *state_folder, struct bt_error *error)
         if (errno != EINTR)
             return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot lock %s: %s", path, strerror(errno));
     }
+    remove_leftovers(state_folder);
     return bt_fd_take(&fd);
 }
 

@@ -416,15 +416,49 @@ static void test_killed_while_applying(void **state)
     run_in(scene->host, "test -z \"$(ls -A | grep berth || true)\"");
 }
 
+static void test_leftovers_of_a_killed_git(void **state)
+{
+    struct scene *scene = *state;
+    run_in(scene->host, "echo 1 > a");
+    launch(scene);
+    run_in(scene->guest, "echo 2 > a");
+    run_in(scene->state, "cd base.git; mkdir -p refs/heads; : > refs/berth/agent.lock; : > "
+                         "refs/heads/yours.lock; : > packed-refs.lock; : > objects/pack/tmp_pack_x");
+    run_in(scene->host,
+           "mkdir -m 700 .berth-apply-0123456789abcdef; echo old > .berth-apply-0123456789abcdef/0");
+    collect(scene);
+    expect_ok(scene, apply(scene));
+    run_in(scene->host, "test \"$(cat a)\" = 2; test \"$(ls -A)\" = a");
+    run_in(scene->state, "test -z \"$(find base.git -name '*.lock' -o -name 'tmp_*')\"");
+}
+
+/* A user namespace in which this user is root. */
+static bool become_root(void)
+{
+    char uids[64], gids[64];
+    (void)snprintf(uids, sizeof uids, "0 %u 1", geteuid());
+    (void)snprintf(gids, sizeof gids, "0 %u 1", getegid());
+    const char *const maps[][2] = {
+        {"/proc/self/setgroups", "deny"}, {"/proc/self/uid_map", uids}, {"/proc/self/gid_map", gids}};
+    if (geteuid() == 0)
+        return true;
+    if (unshare(CLONE_NEWUSER) < 0)
+        return false;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(maps); i++) {
+        FILE *map = fopen(maps[i][0], "w");
+        if (map == NULL || fputs(maps[i][1], map) < 0 || fclose(map) != 0)
+            return false;
+    }
+    return true;
+}
+
 static bool has_full_disk(struct scene *scene)
 {
     char target[400];
     (void)snprintf(target, sizeof target, "%s/small", scene->folder);
-    uid_t uid = geteuid();
-    if (uid != 0 && unshare(CLONE_NEWUSER) < 0)
-        return false;
-    return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-           mkdir(target, 0700) == 0 && mount("tmpfs", target, "tmpfs", 0, "size=1m") == 0;
+    return become_root() && unshare(CLONE_NEWNS) == 0 &&
+           mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 && mkdir(target, 0700) == 0 &&
+           mount("tmpfs", target, "tmpfs", 0, "size=1m") == 0;
 }
 
 static int apply_to_a_full_disk(struct scene *scene)
@@ -480,6 +514,7 @@ int main(void)
         TEST(test_archives_of_a_lying_guest),
         TEST(test_base_of_a_lying_guest),
         TEST(test_killed_while_applying),
+        TEST(test_leftovers_of_a_killed_git),
         TEST(test_full_disk),
     };
     return cmocka_run_group_tests_name("workspace_hostile", tests, NULL, NULL);
