@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <signal.h>
@@ -15,10 +16,16 @@
 
 #include "vm/jail_landlock.h"
 
+/* Later than the headers that this is built with; the same number on every architecture. */
+#define CALL_FCHMODAT2 452     /* Linux 6.6 */
+#define CALL_SETXATTRAT 463    /* Linux 6.13 */
+#define CALL_REMOVEXATTRAT 466 /* Linux 6.13 */
+
 /* System calls that a monitor has no use for, each a way to other processes of the same user, to new kernel
  * surface, or out of the namespaces. */
 static const int refused_calls[] = {
     SCMP_SYS(socket),
+    SCMP_SYS(socketpair), /* a datagram socket of a pair may still send to any path */
     SCMP_SYS(connect),
     SCMP_SYS(bind),
     SCMP_SYS(listen),
@@ -59,9 +66,67 @@ static const int refused_calls[] = {
     SCMP_SYS(quotactl),
     SCMP_SYS(acct),
     SCMP_SYS(shmget),
+    SCMP_SYS(shmat),
+    SCMP_SYS(shmctl),
     SCMP_SYS(msgget),
+    SCMP_SYS(msgsnd),
+    SCMP_SYS(msgrcv),
+    SCMP_SYS(msgctl),
     SCMP_SYS(semget),
+    SCMP_SYS(semop),
+    SCMP_SYS(semtimedop),
+    SCMP_SYS(semctl),
     SCMP_SYS(mq_open),
+    /* Changes to files that are named and not opened: Landlock does not look at these, and at truncate(2)
+     * only since ABI 3. */
+    SCMP_SYS(truncate),
+    SCMP_SYS(chmod),
+    SCMP_SYS(fchmodat),
+    CALL_FCHMODAT2,
+    SCMP_SYS(chown),
+    SCMP_SYS(lchown),
+    SCMP_SYS(fchownat),
+    SCMP_SYS(utime),
+    SCMP_SYS(utimes),
+    SCMP_SYS(futimesat),
+    SCMP_SYS(utimensat),
+    SCMP_SYS(setxattr),
+    SCMP_SYS(lsetxattr),
+    SCMP_SYS(removexattr),
+    SCMP_SYS(lremovexattr),
+    CALL_SETXATTRAT,
+    CALL_REMOVEXATTRAT,
+    /* Other processes of the same user. */
+    SCMP_SYS(setpriority),
+    SCMP_SYS(ioprio_set),
+    SCMP_SYS(migrate_pages),
+    SCMP_SYS(move_pages),
+    SCMP_SYS(process_madvise),
+    SCMP_SYS(process_mrelease),
+    SCMP_SYS(kcmp),
+};
+
+/* System calls that are refused for some values of one argument only. */
+static const struct {
+    int call;
+    unsigned argument;
+    enum scmp_compare compare;
+    scmp_datum_t one, other;
+} refused_uses[] = {
+    /* On the process itself (0) these are harmless; its threads set themselves. */
+    {SCMP_SYS(prlimit64), 0, SCMP_CMP_NE, 0, 0},
+    {SCMP_SYS(sched_setaffinity), 0, SCMP_CMP_NE, 0, 0},
+    {SCMP_SYS(sched_setscheduler), 0, SCMP_CMP_NE, 0, 0},
+    {SCMP_SYS(sched_setparam), 0, SCMP_CMP_NE, 0, 0},
+    {SCMP_SYS(sched_setattr), 0, SCMP_CMP_NE, 0, 0},
+    /* Whoever owns a file that became ready gets a signal, and which one is free to choose (fcntl(2)). */
+    {SCMP_SYS(fcntl), 1, SCMP_CMP_EQ, F_SETOWN, 0},
+    {SCMP_SYS(fcntl), 1, SCMP_CMP_EQ, F_SETOWN_EX, 0},
+    {SCMP_SYS(fcntl), 1, SCMP_CMP_EQ, F_SETSIG, 0},
+    {SCMP_SYS(ioctl), 1, SCMP_CMP_MASKED_EQ, UINT32_MAX, FIOSETOWN},
+    {SCMP_SYS(ioctl), 1, SCMP_CMP_MASKED_EQ, UINT32_MAX, SIOCSPGRP},
+    /* A user namespace of its own would give it every capability within. */
+    {SCMP_SYS(clone), 0, SCMP_CMP_MASKED_EQ, CLONE_NEWUSER, CLONE_NEWUSER},
 };
 
 static int write_text(const char *path, const char *text, size_t length)
@@ -126,17 +191,31 @@ static int set_limits(void)
     return result == 0 ? set_limit(RLIMIT_NOFILE, 256) : result;
 }
 
-/* Refuses the calls above with EPERM, io_uring with ENOSYS (the caller then uses poll), and signals to any
- * process but itself. A socket cannot be made, whatever the family: a path leads to every service of the user
- * otherwise. */
+static int add_refused_uses(scmp_filter_ctx filter)
+{
+    int result = 0;
+    for (size_t i = 0; result == 0 && i < BT_ARRAY_LENGTH(refused_uses); i++)
+        result = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), refused_uses[i].call, 1,
+                                  SCMP_CMP(refused_uses[i].argument, refused_uses[i].compare,
+                                           refused_uses[i].one, refused_uses[i].other));
+    return result;
+}
+
+/* Refuses the calls above with EPERM, io_uring and clone3 (whose flags a filter cannot read) with ENOSYS, so
+ * that the caller uses poll and clone, and signals to any process but itself. A socket cannot be made,
+ * whatever the family: a path leads to every service of the user otherwise. */
 static int refuse_calls(void)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
     if (filter == NULL)
         return -ENOMEM;
     int result = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(io_uring_setup), 0);
+    if (result == 0)
+        result = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
     for (size_t i = 0; result == 0 && i < BT_ARRAY_LENGTH(refused_calls); i++)
         result = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), refused_calls[i], 0);
+    if (result == 0)
+        result = add_refused_uses(filter);
     if (result == 0)
         result = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(tgkill), 1,
                                   SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid()));

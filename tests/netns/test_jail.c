@@ -17,17 +17,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/msg.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "vm/jail.h"
 
 #define OTHER_USER 54321
+#ifndef SYS_fchmodat2
+#define SYS_fchmodat2 452 /* Linux 6.6 */
+#endif
 
 static char folder[] = "/tmp/berth-jail-XXXXXX";
 static char allowed_path[64], writable_path[64], secret_path[64], new_path[64];
@@ -119,6 +126,10 @@ static const char *attempt_sockets(const struct bt_jail_report *report)
         for (int type = SOCK_STREAM; type <= SOCK_SEQPACKET; type++)
             if (socket(families[i], type, 0) >= 0 || errno != EPERM)
                 return "a socket can be made";
+    int pair[2];
+    /* A datagram socket of a pair may send to any path that the user may write to. */
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0 || errno != EPERM)
+        return "a pair of sockets can be made";
     if (syscall(SYS_io_uring_setup, 4, NULL) >= 0 || errno != ENOSYS)
         return "io_uring is there";
     return NULL;
@@ -160,6 +171,74 @@ static const char *attempt_files(const struct bt_jail_report *report)
     if (open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC) >= 0)
         return "the root folder can be listed";
     return NULL;
+}
+
+/* What Landlock does not look at (before ABI 3, also truncate): changes to files that are named, not opened.
+ */
+static const char *attempt_attributes(const struct bt_jail_report *report)
+{
+    static const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    struct stat before, after;
+    (void)report;
+    if (stat(secret_path, &before) < 0)
+        return NULL;
+    (void)truncate(secret_path, 0);
+    (void)chmod(secret_path, 0600);
+    (void)fchmodat(AT_FDCWD, secret_path, 0600, 0);
+    (void)syscall(SYS_fchmodat2, AT_FDCWD, secret_path, 0600, 0);
+    (void)utimensat(AT_FDCWD, secret_path, times, 0);
+    (void)setxattr(secret_path, "user.berth", "x", 1, 0);
+    if (chown(secret_path, (uid_t)-1, getgid()) == 0 || lchown(secret_path, (uid_t)-1, getgid()) == 0 ||
+        fchownat(AT_FDCWD, secret_path, (uid_t)-1, getgid(), 0) == 0)
+        return "the owner of a file outside can be changed";
+    if (stat(secret_path, &after) < 0 || after.st_size != before.st_size)
+        return "a file outside can be cut short";
+    if (after.st_mode != before.st_mode || after.st_mtim.tv_sec != before.st_mtim.tv_sec)
+        return "the mode or time of a file outside can be changed";
+    return getxattr(secret_path, "user.berth", NULL, 0) >= 0 ? "a file outside can be labelled" : NULL;
+}
+
+/* Ways to end, starve or signal another process of the same user that are not kill(2). */
+static const char *attempt_limits(const struct bt_jail_report *report)
+{
+    static const struct rlimit none = {0, 0};
+    cpu_set_t processors;
+    int ends[2];
+    (void)report;
+    CPU_ZERO(&processors);
+    CPU_SET(0, &processors);
+    if (prlimit(getppid(), RLIMIT_NPROC, NULL, NULL) == 0 &&
+        syscall(SYS_prlimit64, getppid(), RLIMIT_CORE, &none, NULL) == 0)
+        return "the parent's limits can be set";
+    if (setpriority(PRIO_PROCESS, (id_t)getppid(), 19) == 0)
+        return "the parent can be slowed down";
+    if (sched_setaffinity(getppid(), sizeof(processors), &processors) == 0)
+        return "the parent can be moved to one processor";
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return "no pipe can be made";
+    if (fcntl(ends[0], F_SETSIG, SIGKILL) == 0 || fcntl(ends[0], F_SETOWN, getppid()) == 0 ||
+        ioctl(ends[0], FIOSETOWN, &(int){getppid()}) == 0)
+        return "the kernel can be made to signal the parent";
+    if (shmat(0, NULL, 0) != (void *)-1 || errno != EPERM || msgctl(0, IPC_RMID, NULL) == 0 || errno != EPERM)
+        return "memory that others share can be reached";
+    return NULL;
+}
+
+/* A user namespace would give it every capability within. */
+static const char *attempt_user_namespace(const struct bt_jail_report *report)
+{
+    (void)report;
+    long pid = syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
+    if (pid == 0)
+        _exit(0);
+    if (pid > 0)
+        return "a user namespace can be made";
+    if (syscall(SYS_clone3, NULL, 0) >= 0 || errno != ENOSYS)
+        return "clone3, whose flags cannot be looked at, is there";
+    pid = fork();
+    if (pid == 0)
+        _exit(0);
+    return pid > 0 ? NULL : "it cannot make threads and processes";
 }
 
 static const char *attempt_processes(const struct bt_jail_report *report)
@@ -206,6 +285,10 @@ static const char *attempt_without_namespaces(const struct bt_jail_report *repor
     const char *possible = attempt_sockets(report);
     if (possible == NULL)
         possible = attempt_files(report);
+    if (possible == NULL)
+        possible = attempt_attributes(report);
+    if (possible == NULL)
+        possible = attempt_limits(report);
     return possible != NULL ? possible : attempt_processes(report);
 }
 
@@ -244,6 +327,24 @@ static void t_jail_reaches_no_process(void **state)
 {
     (void)state;
     expect_nothing_possible(attempt_processes);
+}
+
+static void t_jail_changes_no_file_by_name(void **state)
+{
+    (void)state;
+    expect_nothing_possible(attempt_attributes);
+}
+
+static void t_jail_limits_and_signals_no_process(void **state)
+{
+    (void)state;
+    expect_nothing_possible(attempt_limits);
+}
+
+static void t_jail_makes_no_user_namespace(void **state)
+{
+    (void)state;
+    expect_nothing_possible(attempt_user_namespace);
 }
 
 static void t_jail_has_no_privilege(void **state)
@@ -377,11 +478,19 @@ static void t_jail_says_what_holds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_jail_has_no_sockets),       cmocka_unit_test(t_jail_has_no_network),
-        cmocka_unit_test(t_jail_opens_only_its_files), cmocka_unit_test(t_jail_reaches_no_process),
-        cmocka_unit_test(t_jail_has_no_privilege),     cmocka_unit_test(t_jail_holds_without_namespaces),
-        cmocka_unit_test(t_jail_binds_programs),       cmocka_unit_test(t_jail_ends_with_its_parent),
-        cmocka_unit_test(t_jail_refuses_an_orphan),    cmocka_unit_test(t_jail_says_what_holds),
+        cmocka_unit_test(t_jail_has_no_sockets),
+        cmocka_unit_test(t_jail_has_no_network),
+        cmocka_unit_test(t_jail_opens_only_its_files),
+        cmocka_unit_test(t_jail_reaches_no_process),
+        cmocka_unit_test(t_jail_changes_no_file_by_name),
+        cmocka_unit_test(t_jail_limits_and_signals_no_process),
+        cmocka_unit_test(t_jail_makes_no_user_namespace),
+        cmocka_unit_test(t_jail_has_no_privilege),
+        cmocka_unit_test(t_jail_holds_without_namespaces),
+        cmocka_unit_test(t_jail_binds_programs),
+        cmocka_unit_test(t_jail_ends_with_its_parent),
+        cmocka_unit_test(t_jail_refuses_an_orphan),
+        cmocka_unit_test(t_jail_says_what_holds),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }
