@@ -141,7 +141,8 @@ $(BUILD)/fuzz/%: $(BUILD)/fuzzobj/tests/fuzz/%.o $(BUILD)/fuzzobj/berth.a
 check: packages
 	@$(MAKE) --no-print-directory all tests $(SANITIZED_PROGRAMS)
 	@tests/run
-demo: packages
+demo:
+	@./install-packages demo
 	@$(MAKE) --no-print-directory all $(BUILD)/tests/tools/namespace
 	@demo/run
 fuzz: packages

@@ -75,7 +75,7 @@ int bt_keeper_start(const json_t *request, struct bt_keeper_handle *ret_handle, 
     bt_fd_close(&request_read);
     bt_fd_close(&progress_write);
     if (result == 0)
-        result = bt_write_all(request_write, text, strlen(text));
+        result = bt_write_all(request_write, text, text == NULL ? 0 : strlen(text));
     if (text != NULL)
         explicit_bzero(text, strlen(text));
     if (result < 0)

@@ -16,7 +16,8 @@ print(d["agents"][0]["address"], d["infra"]["gateway"]["address"], d["infra"]["o
 }
 read -r agent_a gateway_a orchestrator_a <<<"$(facts 1000)"
 read -r agent_b gateway_b orchestrator_b <<<"$(facts 1001)"
-equal "six different addresses" 6 "$(printf '%s\n' $agent_a $gateway_a $orchestrator_a $agent_b $gateway_b $orchestrator_b | sort -u | wc -l)"
+equal "six different addresses" 6 "$(printf '%s\n' "$agent_a" "$gateway_a" "$orchestrator_a" "$agent_b" "$gateway_b" \
+    "$orchestrator_b" | sort -u | wc -l)"
 
 closed() { # closed NAME COMMAND...: must not connect
     local name=$1

@@ -24,7 +24,7 @@ world_images() {
     mkdir -p "$shared"
     while read -r folder; do
         cp -rl "$folder" "$shared/" 2>/dev/null ||
-            { rm -rf "$shared/${folder##*/}" && cp -r --sparse=always "$folder" "$shared/"; } || return
+            { rm -rf "${shared:?}/${folder##*/}" && cp -r --sparse=always "$folder" "$shared/"; } || return
     done < <(python3 -c 'import json, os, sys
 for image in json.load(sys.stdin)["images"]: print(os.path.dirname(image["path"]))' <<<"$document")
     echo "$shared"
@@ -106,7 +106,6 @@ world_internet() {
     git clone -q --bare "$WORLD/internet/sample" "$WORLD/internet/www/sample.git"
     ip netns exec internet "$WORLD_SOURCE/tests/lib/test_internet" --address 203.0.113.10 --dns 203.0.113.53 \
         --folder "$WORLD/internet/www" --ca-out "$WORLD/internet/ca.pem" >"$WORLD/internet/log" 2>&1 &
-    WORLD_INTERNET_PID=$!
     local try
     for try in $(seq 100); do
         [ -s "$WORLD/internet/ca.pem" ] && grep -q ready "$WORLD/internet/log" && return

@@ -1,5 +1,4 @@
 /* The unprivileged runtime: numbers, addresses, buffers, files, child processes. */
-#include <cmocka.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "lib/file.h"
 #include "lib/spawn.h"
