@@ -83,7 +83,7 @@ def case(name, oracle=True):
         try:
             deed()
         except Exception:  # whatever went wrong is this case's failure, and the next one still runs
-            failures.append(traceback.format_exc(limit=-4))
+            failures.append(traceback.format_exc(limit=-3, chain=False))
         if oracle:
             failures += world.differences(before)
         if time.monotonic() - began > 5:
@@ -94,6 +94,9 @@ def case(name, oracle=True):
 
 
 def expect(wanted, got, what=""):
+    if wanted != got and isinstance(wanted, list) and isinstance(got, list):
+        missing, extra = ([one for one in left if one not in right] for left, right in ((wanted, got), (got, wanted)))
+        raise AssertionError(f"{what or 'list'}: missing {missing!r}, too many {extra!r}"[:1500])
     if wanted != got:
         raise AssertionError(f"{what or 'value'}: wanted {wanted!r}, got {got!r}")
 
@@ -199,13 +202,17 @@ class Closed(Exception):
     """The engine has closed the connection."""
 
 
+class Refused(Closed):
+    """The engine did not admit the connection."""
+
+
 class Client:
     """One connection to the helper, of a uid. Sequence and epoch are right unless a test says otherwise."""
 
     def __init__(self, uid, hello=True, path=SOCKET, gid=CLIENTS_GID):
         self.uid, self.sequence, self.epoch, self.tap = uid, 0, 0, -1
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(10)
+        self.socket.settimeout(5)
         with as_user(uid, gid):
             self.socket.connect(path)
         if hello:
@@ -253,6 +260,8 @@ class Client:
 
     def hello(self):
         reply = self.request(HELLO, struct.pack("<HH", 1, 1), version=0)
+        if reply.status in (RATE, NOT_PERMITTED):
+            raise Refused(f"status {reply.status}")
         expect(OK, reply.status, "status of HELLO")
         self.epoch = reply.epoch
         return reply
@@ -283,7 +292,7 @@ class Client:
         except TimeoutError:
             return False
         finally:
-            self.socket.settimeout(10)
+            self.socket.settimeout(5)
 
 
 def must_close(data, uid=BOB, fds=(), hello=False):
@@ -631,9 +640,10 @@ class World:
         for what in ("descriptors", "interfaces", "repairs"):
             if after[what] != before[what]:
                 failures.append(f"{what}: {before[what]} before, {after[what]} after")
-        if after["rules"] != before["rules"]:
-            changed = set(before["rules"]) ^ set(after["rules"])
-            failures.append("the rules differ: " + "; ".join(sorted(changed))[:1500])
+        try:
+            expect(before["rules"], after["rules"], "rules")
+        except AssertionError as error:
+            failures.append(str(error))
         if self.bystander:
             wrong = self.bystander.works()
             failures += [wrong] if wrong else []
