@@ -75,13 +75,17 @@ static bool is_link_inside(const char *target, int depth)
     return true;
 }
 
-static int write_blocks(struct archive *archive, int fd)
+/* A sparse file's map may hold more than the size that the file is said to have, which is what was counted.
+ */
+static int write_blocks(struct archive *archive, int fd, la_int64_t size)
 {
     const void *data;
     size_t length;
     la_int64_t offset;
     int code;
     while ((code = archive_read_data_block(archive, &data, &length, &offset)) == ARCHIVE_OK) {
+        if (offset < 0 || offset > size || (uint64_t)length > (uint64_t)(size - offset))
+            return -EFBIG;
         for (size_t done = 0; done < length;) {
             ssize_t count = pwrite(fd, (const char *)data + done, length - done, offset + (off_t)done);
             if (count < 0 && errno == EINTR)
@@ -107,7 +111,7 @@ static int file_make(struct bt_guest_unpack *unpack, struct archive *archive, st
                            archive_entry_perm(entry) & 0777);
     if (fd < 0)
         return -errno;
-    int result = write_blocks(archive, fd);
+    int result = write_blocks(archive, fd, size);
     if (result == 0 && ftruncate(fd, size) < 0)
         result = -errno;
     const struct timespec times[2] = {

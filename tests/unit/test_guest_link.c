@@ -1,15 +1,20 @@
 /* The parts of the guest link that need no guest: the request against berth-init's own parser, detach keys,
  * keys. */
+#include <archive.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
+#include "lib/file.h"
 #include "vm/guest_link_copy.h"
 #include "vm/init/run_request.h"
 #include "vm/run_protocol.h"
@@ -138,6 +143,75 @@ static void t_guest_paths(void **state)
     assert_int_equal(bt_copy_guest_path("", &name, &error), -EINVAL);
 }
 
+/* ---- what a guest sends ---- */
+
+#define TAR_BLOCK 512U
+
+static void put_octal(uint8_t *at, size_t size, uint64_t value)
+{
+    (void)snprintf((char *)at, size, "%0*llo", (int)size - 1, (unsigned long long)value);
+}
+
+/* A header of GNU tar's sparse kind, whose map has one part: the file is said to have real_size bytes, of
+ * which stored bytes from offset on follow. */
+static void write_sparse_header(uint8_t header[TAR_BLOCK], uint64_t stored, uint64_t offset,
+                                uint64_t real_size)
+{
+    unsigned sum = 0;
+    memset(header, 0, TAR_BLOCK);
+    memcpy(header, "file", 4);
+    put_octal(header + 100, 8, 0644);
+    put_octal(header + 124, 12, stored);
+    put_octal(header + 136, 12, 0);
+    memset(header + 148, ' ', 8);
+    header[156] = 'S';
+    memcpy(header + 257, "ustar  ", 8);
+    put_octal(header + 386, 12, offset);
+    put_octal(header + 398, 12, stored);
+    put_octal(header + 483, 12, real_size);
+    for (size_t i = 0; i < TAR_BLOCK; i++)
+        sum += header[i];
+    put_octal(header + 148, 7, sum);
+}
+
+/* Unpacks one sparse file with a limit of 64 KiB; what it took of the disk goes to *ret_blocks. */
+static int unpack_sparse(uint64_t stored, uint64_t offset, uint64_t real_size, off_t *ret_size)
+{
+    char folder[] = "/tmp/berth-unpack-XXXXXX";
+    struct stat about = {.st_size = -1};
+    size_t length = TAR_BLOCK + (stored + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK + 2 * TAR_BLOCK;
+    uint8_t *bytes = bt_new(length, 1);
+    write_sparse_header(bytes, stored, offset, real_size);
+    memset(bytes + TAR_BLOCK, 'x', stored);
+    assert_non_null(mkdtemp(folder));
+    bt_auto_fd folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct bt_guest_unpack unpack = {.parent_fd = folder_fd, .base = "w", .left = 65536};
+    struct archive *archive = archive_read_new();
+    assert_int_equal(archive_read_support_format_tar(archive), ARCHIVE_OK);
+    assert_int_equal(archive_read_open_memory(archive, bytes, length), ARCHIVE_OK);
+    int result = bt_guest_unpack(&unpack, archive);
+    (void)archive_read_free(archive);
+    (void)fstatat(folder_fd, "w", &about, AT_SYMLINK_NOFOLLOW);
+    *ret_size = about.st_size;
+    free(bytes);
+    assert_int_equal(bt_tree_remove(folder, NULL), 0);
+    return result;
+}
+
+/* The size that a file is said to have bounds what is written of it: the map of a sparse one may say
+ * otherwise. */
+static void t_unpack_holds_a_sparse_file_to_its_size(void **state)
+{
+    (void)state;
+    off_t size;
+    assert_int_equal(unpack_sparse(100, 30000, 30100, &size), 0);
+    assert_int_equal(size, 30100);
+    assert_int_equal(unpack_sparse(1 << 20, 0, 4, &size), -EFBIG);
+    assert_true(size <= 65536);
+    assert_int_equal(unpack_sparse(100, 1 << 30, 4, &size), -EFBIG);
+    assert_true(size <= 65536);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +220,7 @@ int main(void)
         cmocka_unit_test(t_detach_keys),
         cmocka_unit_test(t_keys_are_of_their_kind_and_new_each_time),
         cmocka_unit_test(t_guest_paths),
+        cmocka_unit_test(t_unpack_holds_a_sparse_file_to_its_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
