@@ -21,8 +21,13 @@ static json_t *bt_apply_list(const struct bt_list *list)
 static void bt_apply_print_list(struct bt_output *output, enum bt_color color, const char *word,
                                 const struct bt_list *list)
 {
-    for (size_t i = 0; i < list->count; i++)
-        bt_output_print_color(output, color, "%-9s %s\n", word, list->items[i]);
+    for (size_t i = 0; i < list->count; i++) {
+        /* A name of the agent's must not look like a line of its own. */
+        bt_auto_free char *text = bt_string_copy(list->items[i]);
+        for (char *at = text; (at = strchr(at, '\n')) != NULL;)
+            *at = '?';
+        bt_output_print_color(output, color, "%-9s %s\n", word, text);
+    }
 }
 
 static void bt_apply_print(struct bt_output *output, const struct bt_workspace_applied *applied)

@@ -107,7 +107,10 @@ int bt_workspace_import_finish(struct bt_workspace_import *import, int result, s
 const char *bt_workspace_path_refusal(const char *path);
 /* NULL, or why a person should look at this file before using it: something runs it, or obeys it. */
 const char *bt_workspace_path_warning(const char *path, unsigned old_mode, unsigned new_mode);
-/* A path for a message: control bytes shown as ?, cut. Returns ret_text. */
+/* Whether the 2 or 3 bytes are one character in UTF-8 that controls a terminal or the order of text: U+0080
+ * to U+009F, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069 (Unicode TR #36). */
+bool bt_workspace_is_control(const unsigned char *bytes, size_t length);
+/* A path for a message: control characters shown as ?, cut. Returns ret_text. */
 const char *bt_workspace_printable(const char *path, char ret_text[BT_WORKSPACE_TEXT_SIZE]);
 /* The first few of a list, for a message: "a, b, c and 7 more". */
 void bt_workspace_list_text(const struct bt_list *list, char *ret_text, size_t size);

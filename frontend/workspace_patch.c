@@ -115,6 +115,7 @@ struct screen {
     size_t start_length;
     unsigned char pending[3]; /* of a UTF-8 sequence that may be a control character */
     size_t pending_length;
+    unsigned letter_left; /* continuation bytes that another character still has */
     int result;
 };
 
@@ -129,21 +130,10 @@ static void put_text(struct screen *screen, const char *text)
     put(screen, text, strlen(text));
 }
 
-/* U+0080..U+009F (in UTF-8 c2 80..9f), U+200E, U+200F, U+202A..U+202E, U+2066..U+2069. */
-static bool is_control_sequence(const unsigned char *bytes, size_t length)
-{
-    if (length == 2)
-        return bytes[0] == 0xc2 && bytes[1] >= 0x80 && bytes[1] <= 0x9f;
-    return length == 3 && bytes[0] == 0xe2 &&
-           ((bytes[1] == 0x80 &&
-             (bytes[2] == 0x8e || bytes[2] == 0x8f || (bytes[2] >= 0xaa && bytes[2] <= 0xae))) ||
-            (bytes[1] == 0x81 && bytes[2] >= 0xa6 && bytes[2] <= 0xa9));
-}
-
 static void flush_pending(struct screen *screen)
 {
     char text[24];
-    if (is_control_sequence(screen->pending, screen->pending_length)) {
+    if (bt_workspace_is_control(screen->pending, screen->pending_length)) {
         unsigned point = screen->pending_length == 2
                              ? screen->pending[1]
                              : 0x2000U + ((screen->pending[1] & 0x3fU) << 6) + (screen->pending[2] & 0x3fU);
@@ -155,6 +145,21 @@ static void flush_pending(struct screen *screen)
     screen->pending_length = 0;
 }
 
+/* A byte above ASCII that begins none of the sequences that are looked at. One that continues nothing is a
+ * control character for an 8-bit terminal (0x9b begins an escape sequence). */
+static void put_high(struct screen *screen, unsigned char byte)
+{
+    char text[8] = {(char)byte, '\0'};
+    bool is_lone = (byte & 0xc0) == 0x80 && screen->letter_left == 0;
+    if ((byte & 0xc0) != 0x80)
+        screen->letter_left = byte >= 0xf0 ? 3 : byte >= 0xe0 ? 2 : 1;
+    else if (!is_lone)
+        screen->letter_left--;
+    if (is_lone && byte < 0xa0)
+        (void)snprintf(text, sizeof text, "<%02X>", byte);
+    put_text(screen, text);
+}
+
 static void put_visible(struct screen *screen, unsigned char byte)
 {
     size_t pending = screen->pending_length;
@@ -164,8 +169,14 @@ static void put_visible(struct screen *screen, unsigned char byte)
         flush_pending(screen);
     if (is_continued || byte == 0xc2 || byte == 0xe2) {
         screen->pending[screen->pending_length++] = byte;
+        screen->letter_left = 0;
         return;
     }
+    if (byte >= 0x80) {
+        put_high(screen, byte);
+        return;
+    }
+    screen->letter_left = 0;
     if (byte == '\t' || (byte >= ' ' && byte != 0x7f)) {
         char plain = (char)byte;
         put(screen, &plain, 1);

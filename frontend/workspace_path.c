@@ -195,14 +195,28 @@ const char *bt_workspace_path_warning(const char *path, unsigned old_mode, unsig
     return reason;
 }
 
+bool bt_workspace_is_control(const unsigned char *bytes, size_t length)
+{
+    if (length == 2)
+        return bytes[0] == 0xc2 && bytes[1] >= 0x80 && bytes[1] <= 0x9f;
+    return length == 3 && bytes[0] == 0xe2 &&
+           ((bytes[1] == 0x80 &&
+             (bytes[2] == 0x8e || bytes[2] == 0x8f || (bytes[2] >= 0xa8 && bytes[2] <= 0xae))) ||
+            (bytes[1] == 0x81 && bytes[2] >= 0xa6 && bytes[2] <= 0xa9));
+}
+
 const char *bt_workspace_printable(const char *path, char ret_text[BT_WORKSPACE_TEXT_SIZE])
 {
     size_t length = strlen(path);
     size_t used = length < BT_WORKSPACE_TEXT_SIZE ? length : BT_WORKSPACE_TEXT_SIZE - 4;
     memcpy(ret_text, path, used);
     for (size_t i = 0; i < used; i++) {
-        if ((unsigned char)path[i] < ' ' || path[i] == 0x7f)
+        const unsigned char *at = (const unsigned char *)path + i;
+        size_t size = *at == 0xc2 ? 2 : 3;
+        if (*at < ' ' || *at == 0x7f)
             ret_text[i] = '?';
+        else if (size <= length - i && bt_workspace_is_control(at, size))
+            memset(ret_text + i, '?', size < used - i ? size : used - i);
     }
     (void)memcpy(ret_text + used, used < length ? "..." : "", used < length ? 4 : 1);
     return ret_text;
