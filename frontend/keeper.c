@@ -41,8 +41,8 @@ static int read_request(json_t **ret_request)
 
 static void report_failure(struct bt_keeper *keeper, const struct bt_error *error)
 {
-    json_t *event = json_pack("{s:s, s:i, s:i, s:s, s:s}", "event", "failed", "status", (int)error->status,
-                              "code", error->code, "message", error->message, "hint", error->hint);
+    json_t *event = bt_control_pack_error(error); /* its members, and what kind of event it is */
+    (void)json_object_set_new(event, "event", json_string("failed"));
     bt_auto_free char *text = event == NULL ? NULL : json_dumps(event, JSON_COMPACT);
     json_decref(event);
     (void)fprintf(stderr, "%s\n", error->message);

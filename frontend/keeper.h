@@ -122,6 +122,9 @@ void bt_control_remove(const struct bt_paths *paths, int64_t agent_id);
 /* One request and its answer; *ret_answer is owned by the caller. An answer with "error" becomes *error. */
 int bt_control_call(const struct bt_paths *paths, int64_t agent_id, json_t *request, json_t **ret_answer,
                     struct bt_error *error);
+/* An error as keepers tell it, in answers and in the event "failed"; unpacking returns -error->code. */
+json_t *bt_control_pack_error(const struct bt_error *error);
+int bt_control_unpack_error(const json_t *described, struct bt_error *error);
 /* The keeper's side: reads one line from a client (bounded, 5 s) and answers; both take no ownership of fd.
  */
 int bt_control_read(int client_fd, json_t **ret_request);

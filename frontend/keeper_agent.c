@@ -220,12 +220,6 @@ static int start(struct bt_keeper_agent *agent, struct bt_error *error)
 
 /* ---- answers to commands ---- */
 
-static json_t *error_answer(const struct bt_error *error)
-{
-    return json_pack("{s:{s:i, s:i, s:s, s:s}}", "error", "status", (int)error->status, "code", error->code,
-                     "message", error->message, "hint", error->hint);
-}
-
 static json_t *facts(const struct bt_keeper_agent *agent)
 {
     const struct bt_keeper *keeper = agent->keeper;
@@ -268,7 +262,8 @@ static bool answer(struct bt_keeper_agent *agent, int client_fd)
         (void)bt_fail(&error, BT_EXIT_ERROR, EBADMSG, NULL, "the keeper does not know this request");
     }
     if (!is_finish) {
-        bt_control_answer(client_fd, reply != NULL ? reply : error_answer(&error));
+        bt_control_answer(client_fd,
+                          reply != NULL ? reply : json_pack("{s:o}", "error", bt_control_pack_error(&error)));
         bt_fd_close(&client_fd);
     }
     json_decref(request);

@@ -131,7 +131,27 @@ void bt_control_answer(int client_fd, json_t *answer)
         (void)fprintf(stderr, "a client left before its answer\n");
 }
 
-static int error_from(const json_t *described, struct bt_error *error)
+/* Names of files may hold bytes that are no UTF-8, which JSON cannot: those become '?'. */
+static json_t *any_text(const char *text)
+{
+    json_t *string = json_string(text);
+    if (string != NULL)
+        return string;
+    bt_auto_free char *plain = bt_string_copy(text);
+    for (char *at = plain; *at != '\0'; at++) {
+        if (*at < ' ' || *at > '~')
+            *at = '?';
+    }
+    return json_string(plain);
+}
+
+json_t *bt_control_pack_error(const struct bt_error *error)
+{
+    return json_pack("{s:i, s:i, s:o, s:o}", "status", (int)error->status, "code", error->code, "message",
+                     any_text(error->message), "hint", any_text(error->hint));
+}
+
+int bt_control_unpack_error(const json_t *described, struct bt_error *error)
 {
     const char *message = json_string_value(json_object_get(described, "message"));
     const char *hint = json_string_value(json_object_get(described, "hint"));
@@ -162,7 +182,7 @@ int bt_control_call(const struct bt_paths *paths, int64_t agent_id, json_t *requ
     json_t *answer = json_loadb(line.data == NULL ? "" : line.data, line.length, 0, NULL);
     const json_t *failure = json_object_get(answer, "error");
     if (failure != NULL)
-        result = error_from(failure, error);
+        result = bt_control_unpack_error(failure, error);
     else if (!json_is_object(answer))
         result = bt_fail(error, BT_EXIT_INFRASTRUCTURE, EBADMSG, NULL,
                          "the agent's keeper gave an answer without sense");

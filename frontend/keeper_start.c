@@ -85,16 +85,6 @@ int bt_keeper_start(const json_t *request, struct bt_keeper_handle *ret_handle, 
     return 0;
 }
 
-static int failure_of(const json_t *event, struct bt_error *error)
-{
-    const char *message = json_string_value(json_object_get(event, "message"));
-    int code = (int)json_integer_value(json_object_get(event, "code"));
-    int status = (int)json_integer_value(json_object_get(event, "status"));
-    return bt_fail(error, status == 0 ? BT_EXIT_ERROR : (enum bt_exit)status, code <= 0 ? EIO : code,
-                   json_string_value(json_object_get(event, "hint")), "%s",
-                   message == NULL ? "no reason" : message);
-}
-
 /* Handles one event. Returns 1 when it was the last one (ready), 0 to go on, or a negative errno. */
 static int take_event(const char *line, size_t length, const struct bt_progress *progress, json_t *steps,
                       json_t **ret_facts, struct bt_error *error)
@@ -105,7 +95,7 @@ static int take_event(const char *line, size_t length, const struct bt_progress 
     if (kind == NULL)
         result = bt_fail(error, BT_EXIT_ERROR, EBADMSG, NULL, "the keeper reported something without sense");
     else if (strcmp(kind, "failed") == 0)
-        result = failure_of(event, error);
+        result = bt_control_unpack_error(event, error);
     else if (strcmp(kind, "ready") == 0)
         result = 1;
     else if (strcmp(kind, "step") == 0 && steps != NULL)

@@ -64,6 +64,12 @@ chown 0:0 /home/1000/closed/secret
 chmod 600 /home/1000/closed/secret
 check_status "an unreadable file in the workspace is named" 1 'secret' berth spawn dev --workspace /home/1000/closed --background
 nothing_left "unreadable workspace"
+mkdir /home/1000/odd
+printf 'x\n' >/home/1000/odd/"$(printf 'no-\377-utf8')"
+chown 1000:1000 /home/1000/odd
+chmod 600 /home/1000/odd/no-*
+check_status "also when its name is no UTF-8" 1 'no-.-utf8' berth spawn dev --workspace /home/1000/odd --background
+nothing_left "unreadable file with an odd name"
 
 check_status "an empty allow list lets nothing out" 0 'no egress|nothing|no route' berth spawn empty --name none --background
 check_status "and says so" 56 403 berth exec none -- curl -sS --max-time 30 https://allowed.example/
