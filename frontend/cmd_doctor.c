@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "frontend/doctor.h"
 #include "ipc/client/helper_client.h"
@@ -33,7 +34,9 @@ static void bt_doctor_config(struct bt_doctor *doctor)
     struct bt_error error = {0};
 
     if (bt_config_load(&context->paths, &context->config, &error) == 0) {
-        bt_doctor_add(doctor, BT_HEALTH_OK, "config.yaml", NULL, "%s/config.yaml", context->paths.config);
+        bt_auto_free char *path = bt_string_format("%s/config.yaml", context->paths.config);
+        bt_doctor_add(doctor, BT_HEALTH_OK, "config.yaml", NULL, "%s%s", path,
+                      access(path, F_OK) == 0 ? "" : " is not there, and need not be: default settings");
         return;
     }
     bt_doctor_add(doctor, BT_HEALTH_FAIL, "config.yaml", *error.hint ? error.hint : "correct it", "%s",

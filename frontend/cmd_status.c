@@ -36,7 +36,10 @@ static void bt_status_print_agent(struct bt_output *output, const struct bt_agen
     if (*agent->workspace)
         bt_output_print(output, "  workspace    %s\n", agent->workspace);
     bt_output_print(output, "  changes      %s\n",
-                    has_patch ? "yes: berth diff shows them" : "none collected");
+                    has_patch                     ? "yes: berth diff shows them"
+                    : status == BT_AGENT_RUNNING  ? "berth diff collects and shows them"
+                    : status == BT_AGENT_STARTING ? "not begun"
+                                                  : "none");
     if (*agent->detail)
         bt_output_print(output, "  detail       %s\n", agent->detail);
     if (advice)
@@ -135,6 +138,7 @@ static void bt_status_print(struct bt_output *output, const json_t *document)
     bool is_reachable = json_is_true(json_object_get(helper, "is_reachable"));
     bool is_healthy = json_is_true(json_object_get(helper, "is_healthy"));
     const char *name;
+    bool has_agents = false;
     json_t *number;
 
     bt_output_print(output, "environment %s\n  %-13s",
@@ -156,9 +160,10 @@ static void bt_status_print(struct bt_output *output, const json_t *document)
     json_object_foreach(agents, name, number)
     {
         if (json_integer_value(number) > 0)
-            bt_output_print(output, "%d %s  ", (int)json_integer_value(number), name);
+            bt_output_print(output, "%s%d %s", has_agents ? ", " : "", (int)json_integer_value(number), name);
+        has_agents |= json_integer_value(number) > 0;
     }
-    bt_output_print(output, "\n");
+    bt_output_print(output, has_agents ? "\n" : "none\n");
 }
 
 static json_t *bt_status_counts(const struct bt_agent *agents, size_t count)

@@ -120,11 +120,14 @@ static void bt_doctor_subids(struct bt_doctor *doctor)
     if (uids >= BT_SUBIDS_NEEDED && gids >= BT_SUBIDS_NEEDED)
         bt_doctor_add(doctor, BT_HEALTH_OK, "sub-ids", NULL, "%llu uids, %llu gids", (unsigned long long)uids,
                       (unsigned long long)gids);
-    else
-        bt_doctor_add(
-            doctor, without, "sub-ids",
-            "have an administrator run: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 YOU",
-            "fewer than %u in /etc/subuid or /etc/subgid; they are needed to build images", BT_SUBIDS_NEEDED);
+    else {
+        bt_auto_free char *hint = bt_string_format("have an administrator run: usermod --add-subuids "
+                                                   "100000-165535 --add-subgids 100000-165535 %s",
+                                                   user ? user : "USER");
+        bt_doctor_add(doctor, without, "sub-ids", hint,
+                      "fewer than %u in /etc/subuid or /etc/subgid; they are needed to build images",
+                      BT_SUBIDS_NEEDED);
+    }
 }
 
 static bool bt_doctor_images(struct bt_doctor *doctor)

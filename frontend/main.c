@@ -49,8 +49,8 @@ static void bt_main_help(FILE *stream, const struct bt_command *command, const s
 
 static const struct bt_command *bt_main_find(const char *name, struct bt_error *error)
 {
-    const char *names[BT_COMMANDS_MAX], *nearest;
-    char hint[64] = "berth --help lists the commands";
+    const char *names[BT_COMMANDS_MAX] = {0}, *nearest;
+    char hint[80] = "berth --help lists the commands";
 
     for (size_t i = 0; i < bt_command_count; i++) {
         names[i] = bt_commands[i]->name;
@@ -58,7 +58,9 @@ static const struct bt_command *bt_main_find(const char *name, struct bt_error *
             return bt_commands[i];
     }
     nearest = bt_nearest(name, names, bt_command_count);
-    if (nearest)
+    if (name[0] == '-')
+        snprintf(hint, sizeof(hint), "options come after the command: berth <command> %.24s", name);
+    else if (nearest)
         snprintf(hint, sizeof(hint), "did you mean 'berth %s'?", nearest);
     bt_fail(error, BT_EXIT_USAGE, EINVAL, hint, "unknown command '%.64s'", name);
     return NULL;
@@ -90,7 +92,9 @@ static int bt_main_prepare(const struct bt_command *command, struct bt_context *
 
     if (r == 0)
         r = bt_paths_load(&context->paths, error);
-    if (r == 0 && command->needs != BT_COMMAND_PLAIN)
+    if (r < 0)
+        return r;
+    if (command->needs != BT_COMMAND_PLAIN)
         r = bt_config_load(&context->paths, &context->config, error);
     if (r < 0 && command->needs == BT_COMMAND_CONFIG_OR_DEFAULTS) {
         bt_output_note(&context->output, "%s; going on with the default settings", error->message);

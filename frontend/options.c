@@ -31,6 +31,9 @@ static int bt_option_unknown(const struct bt_arguments *arguments, const char *t
     nearest = name[0] == '-' && name[1] == '-' ? bt_nearest(name + 2, names, arguments->option_count) : NULL;
     if (nearest)
         snprintf(hint, sizeof(hint), "did you mean --%s?", nearest);
+    else if (arguments->operands.count > 0)
+        snprintf(hint, sizeof(hint),
+                 "--help shows what there is; the words of another command come after --");
     return bt_fail(error, BT_EXIT_USAGE, EINVAL, *hint ? hint : "--help shows what there is",
                    "unknown option '%.64s'", name);
 }
@@ -146,13 +149,21 @@ int bt_option_number(const struct bt_arguments *arguments, const char *name, uin
 
 void bt_options_help(FILE *stream, const struct bt_option *options, size_t option_count)
 {
+    int width = 0;
+
+    for (size_t i = 0; i < option_count; i++) {
+        size_t value = options[i].value_name ? strlen(options[i].value_name) + 1 : 0;
+        int needed = (int)(strlen("-x, --") + strlen(options[i].name) + value);
+        width = needed > width ? needed : width;
+    }
     for (size_t i = 0; i < option_count; i++) {
         const struct bt_option *option = &options[i];
-        char letter[8] = "    ", left[64];
+        char letter[8] = "    ", left[80];
         if (option->letter)
             snprintf(letter, sizeof(letter), "-%c, ", option->letter);
         snprintf(left, sizeof(left), "%s--%s%s%s", letter, option->name, option->value_name ? " " : "",
                  option->value_name ? option->value_name : "");
-        fprintf(stream, "  %-28s %s%s\n", left, option->help, option->may_repeat ? " (may be repeated)" : "");
+        fprintf(stream, "  %-*s  %s%s\n", width, left, option->help,
+                option->may_repeat ? " (may be repeated)" : "");
     }
 }

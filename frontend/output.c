@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
 
 #define BT_PROGRESS_EVERY_MS 100
 #define BT_COLUMNS_MAX 12U
+#define BT_COLUMNS_UNKNOWN SIZE_MAX
+#define BT_TABLE_INDENT 4U /* of a last cell that got lines of its own */
 
 static const char *const bt_color_codes[] = {
     [BT_COLOR_NONE] = "",        [BT_COLOR_GREEN] = "\033[32m", [BT_COLOR_YELLOW] = "\033[33m",
@@ -28,6 +31,29 @@ void bt_output_init(struct bt_output *output, bool is_json, bool is_quiet)
     output->has_color = !is_json && isatty(STDOUT_FILENO) && !(no_color && *no_color) &&
                         !(terminal && strcmp(terminal, "dumb") == 0);
     output->has_progress = isatty(STDERR_FILENO) && !(terminal && strcmp(terminal, "dumb") == 0);
+}
+
+/* Of the terminal behind fd; COLUMNS_UNKNOWN where there is none, so that files and pipes get whole lines. */
+static size_t bt_output_columns(int fd)
+{
+    struct winsize size = {0};
+
+    return isatty(fd) && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col
+                                                                              : BT_COLUMNS_UNKNOWN;
+}
+
+/* How many bytes of a text fit into so many columns; UTF-8 continuation bytes take none. */
+static size_t bt_output_fit(const char *text, size_t columns)
+{
+    size_t length = 0;
+
+    for (; text[length]; length++) {
+        bool is_start = ((unsigned char)text[length] & 0xc0) != 0x80;
+        if (is_start && columns == 0)
+            break;
+        columns -= is_start;
+    }
+    return length;
 }
 
 void bt_output_clean(char *text)
@@ -172,6 +198,10 @@ static void bt_output_report(void *context, const char *step, uint64_t done, uin
     char text[sizeof(output->step)], amount[2 * BT_OUTPUT_TEXT_SIZE + 8] = "";
     int64_t now = bt_output_now_ms();
 
+    if (!*step) {
+        bt_output_progress_end(output);
+        return;
+    }
     if (output->is_quiet || (!is_new && !is_whole && now - output->last_ms < BT_PROGRESS_EVERY_MS))
         return;
     /* In a log, a line a step; its end is of no interest there. */
@@ -192,6 +222,9 @@ static void bt_output_report(void *context, const char *step, uint64_t done, uin
         bt_output_bytes(done, bytes);
         snprintf(amount, sizeof(amount), "  %s", bytes);
     }
+    /* A line that wrapped could not be rewritten. */
+    size_t columns = bt_output_columns(STDERR_FILENO), wanted = strlen(amount) + 1;
+    text[bt_output_fit(text, columns > wanted ? columns - wanted : 0)] = '\0';
     fprintf(stderr, "\r\033[K%s%s", text, amount);
     fflush(stderr);
     output->has_open_line = true;
@@ -257,15 +290,40 @@ static size_t bt_table_width(const char *text)
     return width;
 }
 
+/* Below the row, indented, broken at blanks: what a terminal would break anywhere. */
+static void bt_table_hang(const char *text, size_t columns)
+{
+    size_t room = columns > 2 * BT_TABLE_INDENT ? columns - BT_TABLE_INDENT : BT_TABLE_INDENT;
+
+    while (*text) {
+        size_t length = bt_output_fit(text, room), at = length;
+        while (text[length] && at > 0 && text[at] != ' ')
+            at--;
+        if (text[length] && at > 0)
+            length = at;
+        fprintf(stdout, "\n%*s%.*s", (int)BT_TABLE_INDENT, "", (int)length, text);
+        text += length;
+        text += strspn(text, " ");
+    }
+}
+
 static void bt_table_row(const struct bt_output *output, const size_t *widths, size_t columns,
                          const char *const *cells, const enum bt_color *colors)
 {
+    size_t used = 0, room = bt_output_columns(STDOUT_FILENO);
+
     for (size_t i = 0; i < columns; i++) {
         bool has_color = output->has_color && colors[i] != BT_COLOR_NONE;
         bool is_last = i + 1 == columns;
-        size_t pad = is_last ? 0 : widths[i] - bt_table_width(cells[i]) + 2;
-        fprintf(stdout, "%s%s%s%*s", has_color ? bt_color_codes[colors[i]] : "", cells[i],
-                has_color ? "\033[0m" : "", (int)pad, "");
+        size_t width = bt_table_width(cells[i]), pad = is_last ? 0 : widths[i] - width + 2;
+        bool is_hanging = is_last && columns > 1 && used + width > room;
+        fputs(has_color ? bt_color_codes[colors[i]] : "", stdout);
+        if (is_hanging)
+            bt_table_hang(cells[i], room);
+        else
+            fputs(cells[i], stdout);
+        fprintf(stdout, "%s%*s", has_color ? "\033[0m" : "", (int)pad, "");
+        used += width + pad;
     }
     fputc('\n', stdout);
 }

@@ -47,12 +47,14 @@ void bt_output_clean(char *text);
 /* A JSON string of any bytes: what is not UTF-8 becomes '?'. NULL gives null. A new reference. */
 json_t *bt_output_json_text(const char *text);
 
-/* Progress lines on stderr, as images and launch want it. Borrows output. */
+/* Progress lines on stderr, as images and launch want it, no wider than the terminal. An empty step ends the
+ * line: something else is about to write there. Borrows output. */
 struct bt_progress bt_output_progress(struct bt_output *output);
 /* Ends a progress line that is on screen. */
 void bt_output_progress_end(struct bt_output *output);
 
-/* A table: columns as wide as their widest cell; printed at once. */
+/* A table: columns as wide as their widest cell; printed at once. On a terminal that is too narrow for a row
+ * its last cell goes below it, indented. */
 struct bt_table {
     const char *const *titles;
     size_t columns;

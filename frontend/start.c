@@ -146,8 +146,8 @@ static void bt_start_print_plan(struct bt_output *output, const struct bt_plan *
     bt_output_print(output, "bottles   ");
     for (size_t i = 0; i < plan->bottles.count; i++)
         bt_output_print(output, " %s", plan->bottles.items[i]);
-    bt_output_print(output, "\nimage      %s\nresources  %s memory, %u cpus, %s disk\n", plan->image, memory,
-                    plan->resources.cpus, disk);
+    bt_output_print(output, "\nimage      %s\nresources  %s memory, %u cpu%s, %s disk\n", plan->image, memory,
+                    plan->resources.cpus, plan->resources.cpus == 1 ? "" : "s", disk);
     if (plan->environment.count > 0) {
         bt_output_print(output, "variables ");
         for (size_t i = 0; i < plan->environment.count; i++)

@@ -395,6 +395,17 @@ static int list_all(struct lister *lister, const char *skeleton)
     return result < 0 ? result : write_rules(lister, common_folder, skeleton);
 }
 
+/* The home folder itself, and every folder above it. */
+static bool holds_home(const char *root)
+{
+    const char *variable = getenv("HOME");
+    bt_auto_free char *home = variable == NULL ? NULL : realpath(variable, NULL);
+    size_t length = strlen(root);
+    if (strcmp(root, "/") == 0)
+        return true;
+    return home != NULL && strncmp(home, root, length) == 0 && (home[length] == '/' || home[length] == '\0');
+}
+
 static int open_root(const char *host_folder, char **ret_root, struct bt_error *error)
 {
     bt_auto_free char *root = realpath(host_folder, NULL);
@@ -402,10 +413,13 @@ static int open_root(const char *host_folder, char **ret_root, struct bt_error *
     if (fd < 0)
         return bt_fail(error, BT_EXIT_ERROR, errno, "give an existing folder that you may read",
                        "cannot use %s as workspace: %s", host_folder, strerror(errno));
-    if (strcmp(root, "/") == 0) {
+    if (holds_home(root)) {
         bt_fd_close(&fd);
-        return bt_fail(error, BT_EXIT_ERROR, EINVAL, "choose a folder further down",
-                       "cannot use / as workspace");
+        return bt_fail(
+            error, BT_EXIT_ERROR, EINVAL, "choose a folder further down: the project's own",
+            "cannot use %s as workspace: your whole home folder, with the keys and passwords in it, "
+            "would be copied to the agent",
+            root);
     }
     *ret_root = BT_TAKE(root);
     return fd;

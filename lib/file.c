@@ -86,7 +86,13 @@ int bt_folder_make(const char *path, mode_t mode, struct bt_error *error)
         if (slash != NULL)
             *slash = '\0';
         if (mkdir(partial, mode) < 0 && errno != EEXIST)
-            return fail_errno(error, "create the folder", partial);
+            return bt_fail(
+                error, BT_EXIT_ERROR, errno,
+                errno == ENOSPC || errno == EDQUOT
+                    ? NULL
+                    : "make the folder above it writable for yourself, or set HOME, XDG_STATE_HOME, "
+                      "XDG_DATA_HOME and XDG_CACHE_HOME to folders that are",
+                "cannot create the folder %s: %s", partial, strerror(errno));
         if (slash != NULL)
             *slash++ = '/';
     }

@@ -35,8 +35,8 @@ void bt_random_bytes(void *ret_bytes, size_t length);
 void bt_random_hex(char *ret_text, size_t bytes);
 
 /* Folders of the user, absolute, without trailing slash (XDG base directory specification and
- * BERTH_CONFIG_HOME, BERTH_STATE_HOME). Not created. Fails when a needed variable is relative or HOME is
- * unset. */
+ * BERTH_CONFIG_HOME, BERTH_STATE_HOME). Not created. Fails when a needed variable is relative. Without
+ * HOME, the home folder of the user database (getpwuid(3)) counts. */
 struct bt_paths {
     char config[512];  /* $XDG_CONFIG_HOME/berth */
     char state[512];   /* $XDG_STATE_HOME/berth */

@@ -1,10 +1,20 @@
 /* The user's folders by the XDG base directory specification. See file.h. */
 #include <errno.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "lib/file.h"
+
+/* HOME, else what the user database says: cron, sudo and some service managers leave HOME out. */
+static const char *home_folder(void)
+{
+    const char *home = getenv("HOME");
+    const struct passwd *entry = home != NULL && home[0] != '\0' ? NULL : getpwuid(geteuid());
+    return entry != NULL ? entry->pw_dir : home;
+}
 
 /* Writes <base>/<suffix>, where base is the variable's value, or <home>/<fallback> when it is unset or empty.
  */
@@ -12,7 +22,6 @@ static int folder_from(const char *variable, const char *fallback, const char *s
                        struct bt_error *error)
 {
     const char *value = getenv(variable);
-    const char *home = getenv("HOME");
     int length;
     if (value != NULL && value[0] != '\0') {
         if (value[0] != '/')
@@ -20,9 +29,11 @@ static int folder_from(const char *variable, const char *fallback, const char *s
                            "the variable %s holds a relative path", variable);
         length = snprintf(ret_path, 512, "%s%s", value, suffix);
     } else {
+        const char *home = home_folder();
         if (home == NULL || home[0] != '/')
             return bt_fail(error, BT_EXIT_ERROR, EINVAL, "set HOME to your home folder",
-                           "the variable HOME is not an absolute path");
+                           home == NULL || home[0] == '\0' ? "the variable HOME is not set"
+                                                           : "the variable HOME is not an absolute path");
         length = snprintf(ret_path, 512, "%s/%s%s", home, fallback, suffix);
     }
     if (length < 0 || length >= 512)

@@ -41,6 +41,12 @@ one_document "an unknown command" 64 berth lst --json
 one_document "an unknown option" 64 berth list --jsno --json
 equal "the error says what to do" True "$(json '"--json" in d["error"]["hint"] and d["error"]["status"] == 64')"
 one_document "too many operands" 64 berth list x --json
+check_status "options before the command" 64 "options come after the command" berth --json list
+check_status "another command's options without --" 64 "come after --" berth exec nobody ls -la
+for command in list cleanup diff exec attach cp down up doctor status; do
+    check_status "$command with wrong operands" 64 "operand|missing|too many" berth "$command" a b c d
+done
+check_status "cleanup of nothing named" 64 "operand is missing" berth cleanup
 for command in status stop rm diff apply probe exec; do
     rest=()
     [ "$command" = exec ] && rest=(-- true)
@@ -57,6 +63,11 @@ check_status "a full disk behind stdout is an error" 1 "cannot write" sh -c "env
 check "a reader that goes away is none" sh -c "env -i HOME=$folder/home $berth --help | head -1 >/dev/null"
 check "closed standard descriptors are survived" sh -c "env -i HOME=$folder/home $berth version <&- >&- 2>&-; test \$? -le 1"
 check_status "a relative home" 1 "HOME" env -i HOME=x "$berth" list
+check_status "no HOME: that of the user database" 0 "nothing was started" env -i "PATH=$PATH" "$berth" spawn shell --dry-run
+check_status "a home that cannot be written: what to do" 1 "set HOME, XDG_STATE_HOME" \
+    env -i HOME=/proc/nobody "$berth" list
+check "help keeps names and their explanations apart" sh -c \
+    "! env -i HOME=$folder/home $berth spawn --help | grep -E '^ +(-., )?--[a-z-]+( [A-Z,]+)? [a-z]'"
 
 # ---- first use, plans ----
 before=$(find home/.local | sort)
@@ -107,7 +118,8 @@ check "but when told to" berth cleanup workspaces --yes
 equal "then it is gone" "" "$(ls home/.local/state/berth/kept)"
 check_status "the trail has it" 0 "cleanup" berth audit
 printf 'gatway: {}\n' >home/.config/berth/config.yaml
-check_status "a wrong config.yaml stops commands" 1 "config.yaml:1:1: unknown key 'gatway'; did you mean 'gateway'" berth list
+check_status "a wrong config.yaml stops a launch" 1 "config.yaml:1:1: unknown key 'gatway'; did you mean 'gateway'" berth spawn dev
+check_status "but not the look at what runs" 0 "config.yaml:1:1: .*default settings" berth list
 check_status "and doctor names it" 2 "fail +config.yaml" berth doctor
 rm home/.config/berth/config.yaml
 

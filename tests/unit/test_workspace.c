@@ -152,6 +152,32 @@ static void test_unreadable_file_is_named(void **state)
     run_in(scene->state, "test -z \"$(ls -A)\"");
 }
 
+/* The folder of the keys, and what holds it, is never a workspace; what lies in it is. */
+static void test_home_folder_is_refused(void **state)
+{
+    struct scene *scene = *state;
+    bt_auto_free char *before = bt_string_copy(getenv("HOME"));
+    bt_auto_free char *home = bt_string_format("%s/home", scene->host);
+    bt_auto_free char *beside = bt_string_format("%s/home-not", scene->host);
+    bt_auto_free char *project = bt_string_format("%s/home/project", scene->host);
+    const char *const refused[] = {"/", scene->host, home};
+    const char *const allowed[] = {project, beside};
+    run_in(scene->host, "mkdir -p home/project home-not; echo x > home/project/x; echo x > home-not/x");
+    assert_int_equal(setenv("HOME", home, 1), 0);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(refused); i++) {
+        struct bt_workspace_listing listing = {0};
+        assert_int_equal(bt_workspace_list(refused[i], scene->state, false, &listing, &scene->error),
+                         -EINVAL);
+        assert_non_null(strstr(scene->error.message, "home folder"));
+    }
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(allowed); i++) {
+        struct bt_workspace_listing listing = {0};
+        assert_int_equal(bt_workspace_list(allowed[i], scene->state, false, &listing, &scene->error), 0);
+        bt_workspace_listing_free(&listing);
+    }
+    assert_int_equal(before == NULL ? unsetenv("HOME") : setenv("HOME", before, 1), 0);
+}
+
 static void test_guest_gets_a_clean_repository(void **state)
 {
     struct scene *scene = *state;
@@ -349,13 +375,34 @@ static void test_too_large_names_the_largest(void **state)
     assert_int_equal(scene->summary.changed_count, 2);
 }
 
+static void test_names_in_messages_are_harmless(void **state)
+{
+    char text[BT_WORKSPACE_TEXT_SIZE];
+    char name[2 * BT_WORKSPACE_TEXT_SIZE];
+    (void)state;
+    assert_string_equal(bt_workspace_printable("a\nb\033[2J", text), "a?b?[2J");
+    assert_string_equal(bt_workspace_printable("x\xc2\x9b"
+                                               "31m",
+                                               text),
+                        "x??31m");
+    /* U+202E: what follows would be shown from right to left. */
+    assert_string_equal(bt_workspace_printable("gpj.\xe2\x80\xae.sh", text), "gpj.???.sh");
+    assert_string_equal(bt_workspace_printable("gr\xc3\xbc\xc3\x9f", text), "gr\xc3\xbc\xc3\x9f");
+    /* A character that the end cuts. */
+    memset(name, 'n', sizeof name);
+    memcpy(name + BT_WORKSPACE_TEXT_SIZE - 6, "\xe2\x80\xae", 4);
+    (void)bt_workspace_printable(name, text);
+    assert_true(strlen(text) < BT_WORKSPACE_TEXT_SIZE);
+    assert_null(strstr(text, "\xe2"));
+}
+
 static void test_diff_on_a_terminal_is_harmless(void **state)
 {
     struct scene *scene = *state;
     run_in(scene->host, "printf 'a\\n-- old\\n' > a");
     launch(scene);
-    run_in(scene->guest,
-           "printf 'a\\n\\033]0;owned\\007 \\302\\233 \\342\\200\\256 \\303\\244 \\342\\202\\254\\n' > a");
+    run_in(scene->guest, "printf 'a\\n\\033]0;owned\\007 \\302\\233 \\342\\200\\256 \\303\\244 "
+                         "\\342\\202\\254 \\23331m \\360\\237\\222\\233\\n' > a");
     collect(scene);
     char path[400];
     (void)snprintf(path, sizeof path, "%s/out", scene->folder);
@@ -363,9 +410,9 @@ static void test_diff_on_a_terminal_is_harmless(void **state)
     const struct bt_workspace_diff_options options = {.is_terminal = true, .has_color = true};
     expect_ok(scene, bt_workspace_diff(scene->state, &options, fileno(out), &scene->error));
     (void)fclose(out);
-    run_in(scene->folder,
-           "grep -q $'\\e\\[32m+^\\[]0;owned^G <U+009B> <U+202E> \\xc3\\xa4 \\xe2\\x82\\xac\\e\\[m$' out\n"
-           "grep -q $'^\\e\\[31m--- old\\e\\[m$' out; ! grep -q $'\\a' out");
+    run_in(scene->folder, "grep -q $'\\e\\[32m+^\\[]0;owned^G <U+009B> <U+202E> \\xc3\\xa4 \\xe2\\x82\\xac "
+                          "<9B>31m \\xf0\\x9f\\x92\\x9b\\e\\[m$' out\n"
+                          "grep -q $'^\\e\\[31m--- old\\e\\[m$' out; ! grep -q $'\\a' out");
     out = fopen(path, "w");
     expect_ok(scene, bt_workspace_diff(scene->state, &(struct bt_workspace_diff_options){0}, fileno(out),
                                        &scene->error));
@@ -392,6 +439,7 @@ int main(void)
         TEST(test_plain_folder_with_special_files),
         TEST(test_nothing_is_left_after_a_failure),
         TEST(test_unreadable_file_is_named),
+        TEST(test_home_folder_is_refused),
         TEST(test_guest_gets_a_clean_repository),
         TEST(test_every_kind_of_change_comes_back),
         TEST(test_no_change_is_no_patch),
@@ -404,6 +452,7 @@ int main(void)
         TEST(test_clone),
         TEST(test_too_large_names_the_largest),
         TEST(test_diff_on_a_terminal_is_harmless),
+        cmocka_unit_test(test_names_in_messages_are_harmless),
     };
     return cmocka_run_group_tests_name("workspace", tests, NULL, NULL);
 }
