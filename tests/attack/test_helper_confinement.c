@@ -41,6 +41,7 @@ static const long permitted[] = {
     SYS_close,
     SYS_openat,
     SYS_write,
+    SYS_pwrite64,
     SYS_poll,
     SYS_ppoll,
     SYS_brk,

@@ -511,7 +511,7 @@ class World:
         self.bystander = None
         self.entrance = "listen"
         self.starter = []  # put in front of the helper's command
-        self.settings = {"user_uid": HELPER_UID, "socket_group": CLIENTS_GID, "slots": 16, "slots_per_uid": 6,
+        self.settings = {"user_uid": HELPER_UID, "socket_group": CLIENTS_GID, "slots": 16, "slots_per_uid": 6, "audit_folder": "/tmp/audit",
                          "requests_per_second": 100000, "requests_burst": 1000000}
 
     def configure(self, **settings):
