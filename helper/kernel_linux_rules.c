@@ -387,6 +387,13 @@ static void rules_dnat(struct rules *rules)
     rule_dnat(rules, BT_SET_ORCHESTRATORS, IPPROTO_TCP, BT_ORCHESTRATOR_PORT);
 }
 
+/* A flow that passed once. Not by its state: one that a helper of conntrack expects (FTP and the like, should
+ * the host's administrator have one) is RELATED from its first packet on, and has yet to be looked at. */
+static void match_confirmed(struct rules *rules)
+{
+    match_ct_bits(rules, NFT_CT_STATUS, IPS_CONFIRMED, NFT_CMP_NEQ);
+}
+
 /* in . out . mark is a permitted pair, and the flow went through the DNAT of its own host address. */
 static void match_pair(struct rules *rules, enum bt_set set)
 {
@@ -431,7 +438,7 @@ static void rules_uplink(struct rules *rules)
 {
     const struct bt_kernel_config *config = &rules->kernel->config;
     rules->chain = "uplink";
-    match_ct_bits(rules, NFT_CT_STATE, CT_STATE_KNOWN, NFT_CMP_NEQ);
+    match_confirmed(rules);
     go(rules, "accepted_from_guest");
     /* An address of the host that somebody else translates, such as a published port of a container. */
     match_ct_bits(rules, NFT_CT_STATUS, IPS_DST_NAT, NFT_CMP_NEQ);
@@ -470,7 +477,7 @@ static struct nftnl_expr *connection_limit(uint32_t count)
 static void rules_flow(struct rules *rules, const char *chain, enum bt_set set, uint32_t count)
 {
     rules->chain = chain;
-    match_ct_bits(rules, NFT_CT_STATE, CT_STATE_KNOWN, NFT_CMP_NEQ);
+    match_confirmed(rules);
     go(rules, "accepted_from_guest");
     load_ct(rules, NFT_CT_MARK, REGISTER_A);
     struct nftnl_expr *expression = add(rules, "dynset");
@@ -511,7 +518,19 @@ static void rules_verdicts(struct rules *rules)
     drop(rules);
 }
 
-/* Between guest and host: only flows that the host opened. */
+/* TCP's first packet, SYN without ACK. */
+static void match_first_of_tcp(struct rules *rules)
+{
+    uint32_t flags = htonl(0x12000000),
+             first = htonl(0x02000000); /* byte 13 of the header: ACK and SYN, SYN */
+    match_byte(rules, NFT_META_L4PROTO, NFT_CMP_EQ, IPPROTO_TCP);
+    load_payload(rules, NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1, REGISTER_A);
+    mask(rules, flags);
+    compare(rules, NFT_CMP_EQ, &first, sizeof(first));
+}
+
+/* Between guest and host: only flows that the host opened. Conntrack takes a guest's own first packet for the
+ * answer to a connection that the host gave up meanwhile, and the port may have a new owner by then. */
 static void rules_input(struct rules *rules)
 {
     rules->chain = "input";
@@ -519,6 +538,8 @@ static void rules_input(struct rules *rules)
     go(rules, "input_from_guest");
 
     rules->chain = "input_from_guest";
+    match_first_of_tcp(rules);
+    go(rules, "refuse");
     match_live(rules, BT_SET_LIVE, NFT_META_IIF);
     match_direction(rules, IP_CT_DIR_REPLY);
     go(rules, "accepted_from_guest");

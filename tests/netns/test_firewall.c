@@ -550,6 +550,49 @@ static void t_port_of_another_uid_inherits_nothing(void **state)
     close(server);
 }
 
+/* A connection of Alice's that was never answered, and given up: conntrack still waits for its answer.
+ * Whoever has the port by then must not be reached by the guest's own first packet (simultaneous open, RFC
+ * 9293, 3.5). */
+static void t_guest_opens_nothing_behind_a_lost_connection(void **state)
+{
+    static const char *const make[] = {"nft",
+                                       "add table ip silent; add chain ip silent in { type filter hook input "
+                                       "priority 0; }; add rule ip silent in tcp dport 2222 drop",
+                                       NULL};
+    static const char *const undo[] = {"nft", "delete table ip silent", NULL};
+    const struct sockaddr_in from = {.sin_family = AF_INET, .sin_port = htons(6001)};
+    const struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons(2222), .sin_addr.s_addr = htonl(cast.agent.guest)};
+    const struct sockaddr_in guest_from = {.sin_family = AF_INET, .sin_port = htons(2222)};
+    const struct sockaddr_in guest_to = {
+        .sin_family = AF_INET, .sin_port = htons(6001), .sin_addr.s_addr = htonl(cast.agent.host)};
+    (void)state;
+    assert_int_equal(bt_test_run(cast.agent.namespace_fd, make), 0);
+    int alice = bt_test_socket(-1, ALICE, SOCK_STREAM | SOCK_NONBLOCK);
+    assert_true(alice >= 0);
+    assert_int_equal(bind(alice, (const struct sockaddr *)&from, sizeof(from)), 0);
+    assert_int_equal(connect(alice, (const struct sockaddr *)&to, sizeof(to)), -1);
+    usleep(50000);
+    close(alice);
+    for (uint32_t uid = ROOT; uid <= BOB; uid += BOB) {
+        int listener = bt_test_socket(-1, uid, SOCK_STREAM);
+        assert_true(listener >= 0);
+        assert_int_equal(bind(listener, (const struct sockaddr *)&from, sizeof(from)), 0);
+        assert_int_equal(listen(listener, 1), 0);
+        int guest = bt_test_socket(cast.agent.namespace_fd, ROOT, SOCK_STREAM | SOCK_NONBLOCK);
+        assert_int_equal(bt_test_run(cast.agent.namespace_fd, undo), 0);
+        assert_int_equal(bind(guest, (const struct sockaddr *)&guest_from, sizeof(guest_from)), 0);
+        uint64_t before = dropped(&cast.agent);
+        (void)connect(guest, (const struct sockaddr *)&guest_to, sizeof(guest_to));
+        assert_false(bt_test_is_readable(listener, NEVER_MS));
+        assert_true(dropped(&cast.agent) > before);
+        close(guest);
+        close(listener);
+        assert_int_equal(bt_test_run(cast.agent.namespace_fd, make), 0);
+    }
+    assert_int_equal(bt_test_run(cast.agent.namespace_fd, undo), 0);
+}
+
 /* ---- forgery ---------------------------------------------------------------------------------------- */
 
 static void put_u16(uint8_t *at, unsigned value)
@@ -1402,6 +1445,7 @@ int main(int argc, char **argv)
         WITH_CAST(t_way_out_follows_the_default_route),
         WITH_CAST(t_users_of_the_host),
         WITH_CAST(t_port_of_another_uid_inherits_nothing),
+        WITH_CAST(t_guest_opens_nothing_behind_a_lost_connection),
         WITH_CAST(t_forged_sources_are_dropped),
         WITH_CAST(t_floods_fill_no_table),
         WITH_CAST(t_arp_floods_change_nothing),
