@@ -98,9 +98,10 @@ static int pass_output(void *context, bool is_stderr, const char *data, size_t l
     return bt_write_all(is_stderr ? 2 : 1, data, length);
 }
 
+/* detach_keys: NULL when the command would die with the terminal, so that leaving it makes no sense. */
 static int run_as_agent(const struct bt_paths *paths, const struct bt_agent *agent,
-                        const char *const *command, bool is_terminal, int *ret_status, bool *ret_is_detached,
-                        struct bt_error *error)
+                        const char *const *command, bool is_terminal, const char *detach_keys,
+                        int *ret_status, bool *ret_is_detached, struct bt_error *error)
 {
     struct access access;
     struct bt_guest_link *link = NULL;
@@ -123,7 +124,7 @@ static int run_as_agent(const struct bt_paths *paths, const struct bt_agent *age
     };
     result = connect_with(&access, &link, error);
     if (result == 0 && is_terminal)
-        result = bt_guest_terminal(link, &request, DETACH_KEYS, ret_status, ret_is_detached, error);
+        result = bt_guest_terminal(link, &request, detach_keys, ret_status, ret_is_detached, error);
     else if (result == 0)
         result = bt_guest_run(link, &request, ret_status, error);
     bt_guest_close(link);
@@ -136,19 +137,40 @@ int bt_agent_exec(const struct bt_paths *paths, const struct bt_agent *agent, co
 {
     bool is_detached = false;
     int status = 0;
-    int result = run_as_agent(paths, agent, command, is_terminal, &status, &is_detached, error);
+    int result = run_as_agent(paths, agent, command, is_terminal, NULL, &status, &is_detached, error);
+    if (result == 0 && is_detached)
+        result = bt_fail(error, BT_EXIT_ERROR, EIO, NULL, "the terminal went away, and the command with it");
     if (result == 0)
-        *ret_status = is_detached ? 0 : status;
+        *ret_status = status;
     return result;
+}
+
+/* tmux's own keys (ctrl-b d) leave its session too; so does what ends its client only. */
+static bool has_terminal(const struct bt_paths *paths, const struct bt_agent *agent)
+{
+    static const char *const question[] = {"sh", "-c", "tmux has-session -t agent 2>/dev/null", NULL};
+    struct bt_error error = {0};
+    bool is_detached = false;
+    int status = 1;
+    return run_as_agent(paths, agent, question, false, NULL, &status, &is_detached, &error) == 0 &&
+           status == 0;
 }
 
 int bt_agent_attach(const struct bt_paths *paths, const struct bt_agent *agent, bool *ret_is_detached,
                     struct bt_error *error)
 {
-    /* The session is made when the harness was not started in one yet (a shell agent in the background). */
-    static const char *const command[] = {"tmux", "new-session", "-A", "-s", "agent", NULL};
+    /* A terminal that the guest's terminfo does not know, or that cannot even clear its screen, would be
+     * refused by tmux: most are much like xterm. */
+    static const char *const command[] = {"sh", "-c",
+                                          "tput clear >/dev/null 2>&1 || TERM=xterm-256color; export TERM; "
+                                          "exec tmux new-session -A -s agent",
+                                          NULL};
+    bool is_detached = false;
     int status = 0;
-    return run_as_agent(paths, agent, command, true, &status, ret_is_detached, error);
+    int result = run_as_agent(paths, agent, command, true, DETACH_KEYS, &status, &is_detached, error);
+    if (result == 0)
+        *ret_is_detached = is_detached || has_terminal(paths, agent);
+    return result;
 }
 
 static int call(const struct bt_paths *paths, const struct bt_agent *agent, const char *verb,
@@ -158,6 +180,15 @@ static int call(const struct bt_paths *paths, const struct bt_agent *agent, cons
     return result < 0
                ? result
                : bt_control_call(paths, agent->id, json_pack("{s:s}", "verb", verb), ret_answer, error);
+}
+
+int bt_agent_await_end(const struct bt_agent *agent)
+{
+    bt_auto_fd keeper_fd = -1;
+    if (bt_process_open(&agent->keeper, &keeper_fd) < 0)
+        return 0;
+    struct pollfd ended = {keeper_fd, POLLIN, 0};
+    return poll(&ended, 1, STOP_DEADLINE_MS) > 0 ? 0 : -ETIMEDOUT;
 }
 
 int bt_agent_stop(const struct bt_agent *agent, struct bt_error *error)

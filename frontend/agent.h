@@ -20,9 +20,13 @@ int bt_agent_connect(const struct bt_paths *paths, const struct bt_agent *agent,
 int bt_agent_exec(const struct bt_paths *paths, const struct bt_agent *agent, const char *const *command,
                   bool is_terminal, int *ret_status, struct bt_error *error);
 
-/* The agent's terminal (its tmux session), until it ends or ctrl-p ctrl-q is typed. */
+/* The agent's terminal (its tmux session), until it ends or is left: by ctrl-p ctrl-q, or by tmux's own keys.
+ * *ret_is_detached: left, it goes on. */
 int bt_agent_attach(const struct bt_paths *paths, const struct bt_agent *agent, bool *ret_is_detached,
                     struct bt_error *error);
+
+/* Waits until its keeper has ended: the exit work is done then. -ETIMEDOUT after two minutes. */
+int bt_agent_await_end(const struct bt_agent *agent) BT_MUST_CHECK;
 
 /* Ends it: exit work (the patch is collected), guest, lease. Waits for the keeper to end. */
 int bt_agent_stop(const struct bt_agent *agent, struct bt_error *error);

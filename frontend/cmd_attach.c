@@ -23,9 +23,11 @@ static int bt_attach_run(struct bt_context *context, struct bt_error *error)
         return r;
     bt_output_note(&context->output, "ctrl-p ctrl-q leaves %s running", agent.name);
     r = bt_agent_attach(&context->paths, &agent, &is_detached, error);
-    if (r == 0)
-        bt_output_note(&context->output, is_detached ? "left %s running" : "the terminal of %s ended",
-                       agent.name);
+    if (r == 0 && is_detached)
+        bt_output_note(&context->output, "left %s running", agent.name);
+    else if (r == 0)
+        bt_output_note(&context->output, "the terminal of %s ended; berth diff %s shows what it changed",
+                       agent.name, agent.name);
     return r;
 }
 

@@ -23,7 +23,7 @@ int bt_command_target(struct bt_context *context, struct bt_state *state, size_t
         return bt_state_find_latest(state, context->environment, ret_agent, error);
     if (!has_name)
         return bt_fail(error, BT_EXIT_USAGE, EINVAL, "give a name or a part of one, or --latest",
-                       "which agent is meant is missing");
+                       "no agent was named");
     return bt_state_find(state, context->environment, context->arguments.operands.items[index], ret_agent,
                          error);
 }

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "frontend/config.h"
+
 #define CONNECT_DEADLINE_MS 120000
 #define SSH_PORT 22
 #define TOKEN_BYTES 32U
@@ -19,7 +21,7 @@
 #define STOP_GRACE_MS 3000
 #define WATCH_MS 3000
 
-enum { WATCH_ORCHESTRATOR, WATCH_GATEWAY, WATCH_RUNNER };
+enum { WATCH_ORCHESTRATOR, WATCH_GATEWAY, WATCH_RUNNER, WATCH_LAUNCHER };
 
 /* ---- start ---- */
 
@@ -201,6 +203,7 @@ static int prove_isolation(struct bt_keeper_agent *agent, struct bt_error *error
 static int start(struct bt_keeper_agent *agent, struct bt_error *error)
 {
     struct bt_keeper *keeper = agent->keeper;
+    bt_keeper_note(keeper, "starting its virtual machine", 0, 0);
     int result = start_guest(agent, error);
     if (result == 0)
         result = timed(agent, "workspace-base", bt_keeper_workspace_prepare, error);
@@ -208,11 +211,13 @@ static int start(struct bt_keeper_agent *agent, struct bt_error *error)
         result = timed(agent, "boot", connect_guest, error);
     if (result == 0)
         result = timed(agent, "workspace", bt_keeper_workspace_fill, error);
+    if (result == 0 && bt_keeper_number(keeper, "probe_repeat") != BT_PROBE_OFF)
+        bt_keeper_note(keeper, "trying every way out", 0, 0);
     if (result == 0)
         result = timed(agent, "probe", prove_isolation, error);
     if (result == 0)
         result = bt_control_listen(&keeper->paths, agent->row.id, &agent->control_fd, error);
-    if (result == 0 && bt_keeper_flag(keeper, "is_background"))
+    if (result == 0)
         result = timed(agent, "command", bt_keeper_command_start, error);
     agent->row.status = BT_AGENT_RUNNING;
     return result < 0 ? result : save_row(agent, error);
@@ -296,6 +301,12 @@ static bool watched(struct bt_keeper_agent *agent, int index, struct ending *end
         runner_ended(agent, ending);
         return true;
     }
+    if (index == WATCH_LAUNCHER) {
+        ending->status = BT_AGENT_STOPPED;
+        (void)snprintf(ending->detail, sizeof ending->detail,
+                       "the berth spawn that ran its command was ended, and the command with it");
+        return true;
+    }
     /* Without a pair the agent reaches nothing, which is safe; so a failure is tried again at the next tick.
      */
     if (bt_keeper_pair_renew(agent, &error) < 0) {
@@ -311,7 +322,7 @@ static bool tick(struct bt_keeper_agent *agent, struct ending *ending)
     int status = 0;
     if (agent->pair_fds[WATCH_ORCHESTRATOR] < 0 || agent->pair_fds[WATCH_GATEWAY] < 0)
         (void)watched(agent, WATCH_GATEWAY, ending);
-    if (!bt_keeper_flag(agent->keeper, "is_background") || agent->runner_pid != 0)
+    if (json_is_array(json_object_get(agent->keeper->request, "command")))
         return false;
     if (bt_keeper_command_status(agent, &status) > 0)
         return false;
@@ -327,7 +338,7 @@ static struct ending serve(struct bt_keeper_agent *agent)
         struct bt_keeper_watch watch = {
             .control_fd = agent->control_fd,
             .extra_fds = {agent->pair_fds[WATCH_ORCHESTRATOR], agent->pair_fds[WATCH_GATEWAY],
-                          agent->runner_fd, -1},
+                          agent->runner_fd, agent->launcher_fd},
             .timer_ms = WATCH_MS,
         };
         struct bt_error error = {0};
@@ -361,7 +372,8 @@ static struct ending serve(struct bt_keeper_agent *agent)
             break;
         }
         if (is_over) {
-            (void)snprintf(ending.detail, sizeof ending.detail, "%.511s", error.message);
+            if (error.message[0] != '\0')
+                (void)snprintf(ending.detail, sizeof ending.detail, "%.511s", error.message);
             return ending;
         }
     }
@@ -422,6 +434,7 @@ static void release(struct bt_keeper_agent *agent)
     bt_fd_close(&agent->control_fd);
     bt_fd_close(&agent->finish_fd);
     bt_fd_close(&agent->runner_fd);
+    bt_fd_close(&agent->launcher_fd);
 }
 
 static int begin(struct bt_keeper_agent *agent, struct bt_error *error)
@@ -432,6 +445,7 @@ static int begin(struct bt_keeper_agent *agent, struct bt_error *error)
     json_array_foreach(json_object_get(keeper->request, "own_environment"), index, variable)
         bt_list_add(&agent->own_environment, json_string_value(variable));
     int result = bt_state_get(keeper->state, bt_keeper_number(keeper, "agent_id"), &agent->row, error);
+    agent->launcher = agent->row.keeper; /* it reserved the name */
     if (result == 0 && bt_process_identify(getpid(), &agent->row.keeper) < 0)
         result = bt_fail(error, BT_EXIT_ERROR, ESRCH, NULL, "cannot identify the keeper's own process");
     if (result == 0)
@@ -443,8 +457,12 @@ static int begin(struct bt_keeper_agent *agent, struct bt_error *error)
 
 int bt_keeper_agent_run(struct bt_keeper *keeper, struct bt_error *error)
 {
-    struct bt_keeper_agent agent = {
-        .keeper = keeper, .pair_fds = {-1, -1}, .runner_fd = -1, .control_fd = -1, .finish_fd = -1};
+    struct bt_keeper_agent agent = {.keeper = keeper,
+                                    .pair_fds = {-1, -1},
+                                    .launcher_fd = -1,
+                                    .runner_fd = -1,
+                                    .control_fd = -1,
+                                    .finish_fd = -1};
     int result = begin(&agent, error);
     if (result < 0) {
         undo(&agent);

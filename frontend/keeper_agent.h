@@ -24,6 +24,9 @@ struct bt_keeper_agent {
     struct bt_workspace_base base; /* of the host folder, while it is copied */
     bool has_patch;
     bool is_registered;
+    struct bt_process
+        launcher;     /* the command that started it, and runs its work when that is in the foreground */
+    int launcher_fd;  /* readable when it ended; -1 = of no interest */
     pid_t runner_pid; /* runs the command of a background agent; 0 = none */
     int runner_fd;
     int control_fd;
@@ -53,9 +56,10 @@ int bt_keeper_workspace_collect(struct bt_keeper_agent *agent, struct bt_error *
 int bt_keeper_probe(struct bt_keeper_agent *agent, bool is_forced, struct bt_error *error);
 
 /* ---- command ---- */
-/* Starts the harness in the guest's tmux, or the request's command in a child that logs its output. */
+/* Starts the harness in the guest's tmux, or the request's command in a child that logs its output. The
+ * command of an agent in the foreground is run by the launcher, whose end is watched instead. */
 int bt_keeper_command_start(struct bt_keeper_agent *agent, struct bt_error *error);
-/* Whether the harness of a background agent still runs in its terminal. */
+/* Whether the harness still runs in its terminal: 1, or 0 with its exit status. */
 int bt_keeper_command_status(struct bt_keeper_agent *agent, int *ret_exit_status);
 
 /* Runs something in the guest as root and gives what it wrote; an exit status other than 0 is an error. */

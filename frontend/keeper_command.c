@@ -1,5 +1,5 @@
-/* What a background agent does: its command in a child of the keeper, or its harness in a terminal of the
- * guest. See keeper_agent.h. Agents in the foreground are driven by the command that spawned them.
+/* What an agent does: its harness in a terminal of the guest, or its command: in a child of the keeper, or
+ * driven by the launcher when it is in the foreground. See keeper_agent.h.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -126,8 +126,13 @@ int bt_keeper_command_start(struct bt_keeper_agent *agent, struct bt_error *erro
     static const char *const session[] = {"tmux", "new-session", "-d", "-s", "agent",
                                           "-x",   "200",         "-y", "50", NULL};
     int status = 0;
-    if (json_is_array(json_object_get(agent->keeper->request, "command")))
+    bool has_command = json_is_array(json_object_get(agent->keeper->request, "command"));
+    if (has_command && bt_keeper_flag(agent->keeper, "is_background"))
         return start_runner(agent, error);
+    if (has_command)
+        return bt_process_open(&agent->launcher, &agent->launcher_fd) == 0
+                   ? 0
+                   : bt_fail(error, BT_EXIT_ERROR, ECANCELED, NULL, "the launch was given up");
     int result = run_as_agent(agent, session, &status, error);
     if (result == 0 && status != 0)
         result = bt_fail(error, BT_EXIT_ERROR, EIO, "the image must have tmux",

@@ -15,6 +15,7 @@
 #include "frontend/infra.h"
 #include "frontend/keeper.h"
 #include "frontend/manifest.h"
+#include "frontend/workspace.h"
 
 struct launch {
     const struct bt_launch_request *request;
@@ -215,17 +216,47 @@ static int words_of(const json_t *command, struct bt_list *words)
     return words->count > 0 ? 0 : -EINVAL;
 }
 
-/* Runs the agent's command from here, and has the exit work done when it ended. */
+/* Has the exit work done. The keeper may have seen the end of the terminal first: then what it did counts. */
+static int finish(struct launch *launch, int status, struct bt_launch_outcome *outcome,
+                  struct bt_error *error)
+{
+    struct bt_agent *row = &launch->row;
+    const char *detail = NULL;
+    json_t *answer = NULL;
+    int result =
+        bt_control_call(launch->request->paths, row->id,
+                        json_pack("{s:s, s:i}", "verb", "finish", "exit_status", status), &answer, error);
+    if (result == 0) {
+        outcome->has_patch = json_is_true(json_object_get(answer, "has_patch"));
+        detail = json_string_value(json_object_get(answer, "detail"));
+    } else if (launch->command == NULL && bt_agent_await_end(row) == 0 &&
+               bt_state_get(launch->state, row->id, row, error) == 0 && row->status == BT_AGENT_EXITED) {
+        outcome->has_patch = bt_workspace_has_patch(row->folder);
+        status = row->exit_status;
+        detail = row->detail;
+        result = 0;
+    }
+    outcome->has_ended = true;
+    outcome->exit_status = status;
+    if (result == 0 && detail != NULL && detail[0] != '\0')
+        result = bt_fail(error, BT_EXIT_ERROR, EIO, NULL, "%s", detail);
+    json_decref(answer);
+    return result;
+}
+
+/* Runs the agent's command from here. */
 static int work_in_foreground(struct launch *launch, struct bt_launch_outcome *outcome,
                               struct bt_error *error)
 {
     const struct bt_paths *paths = launch->request->paths;
     bt_auto_list words = {0};
     bool is_detached = false;
+    const struct bt_progress *progress = launch->request->progress;
     int status = 0;
-    json_t *answer = NULL;
     double started = bt_keeper_now_ms();
     int result = bt_state_get(launch->state, launch->row.id, &launch->row, error);
+    if (progress != NULL && progress->report != NULL)
+        progress->report(progress->context, "", 0, 0);
     if (result == 0 && launch->command != NULL && words_of(launch->command, &words) == 0)
         result = bt_agent_exec(paths, &launch->row, (const char *const *)words.items,
                                launch->request->is_terminal_allowed, &status, error);
@@ -234,19 +265,7 @@ static int work_in_foreground(struct launch *launch, struct bt_launch_outcome *o
     if (result < 0 || is_detached)
         return result;
     outcome->first_command_ms = bt_keeper_now_ms() - started;
-    result =
-        bt_control_call(paths, launch->row.id,
-                        json_pack("{s:s, s:i}", "verb", "finish", "exit_status", status), &answer, error);
-    if (result < 0)
-        return result;
-    const char *detail = json_string_value(json_object_get(answer, "detail"));
-    outcome->has_ended = true;
-    outcome->exit_status = status;
-    outcome->has_patch = json_is_true(json_object_get(answer, "has_patch"));
-    if (detail != NULL && detail[0] != '\0')
-        result = bt_fail(error, BT_EXIT_ERROR, EIO, NULL, "%s", detail);
-    json_decref(answer);
-    return result;
+    return finish(launch, status, outcome, error);
 }
 
 static int launch_all(struct launch *launch, struct bt_launch_outcome *outcome, struct bt_error *error)

@@ -311,19 +311,21 @@ static void bt_table_row(const struct bt_output *output, const size_t *widths, s
                          const char *const *cells, const enum bt_color *colors)
 {
     size_t used = 0, room = bt_output_columns(STDOUT_FILENO);
+    bool is_hanging;
 
+    for (size_t i = 0; i + 1 < columns; i++)
+        used += widths[i] + 2;
+    is_hanging = columns > 1 && used + bt_table_width(cells[columns - 1]) > room;
     for (size_t i = 0; i < columns; i++) {
         bool has_color = output->has_color && colors[i] != BT_COLOR_NONE;
-        bool is_last = i + 1 == columns;
-        size_t width = bt_table_width(cells[i]), pad = is_last ? 0 : widths[i] - width + 2;
-        bool is_hanging = is_last && columns > 1 && used + width > room;
+        bool has_pad = i + (is_hanging ? 2 : 1) < columns;
         fputs(has_color ? bt_color_codes[colors[i]] : "", stdout);
-        if (is_hanging)
+        if (is_hanging && i + 1 == columns)
             bt_table_hang(cells[i], room);
         else
             fputs(cells[i], stdout);
-        fprintf(stdout, "%s%*s", has_color ? "\033[0m" : "", (int)pad, "");
-        used += width + pad;
+        fprintf(stdout, "%s%*s", has_color ? "\033[0m" : "",
+                (int)(has_pad ? widths[i] - bt_table_width(cells[i]) + 2 : 0), "");
     }
     fputc('\n', stdout);
 }

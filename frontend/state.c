@@ -272,6 +272,7 @@ int bt_state_open(const struct bt_paths *paths, struct bt_state **ret_state, str
         bt_state_close(state);
         return r;
     }
+    bt_state_forget_given_up(state);
     *ret_state = state;
     return 0;
 }

@@ -84,6 +84,33 @@ static int bt_agent_query(struct bt_state *state, const char *sql, const struct 
     return r;
 }
 
+void bt_state_forget_given_up(struct bt_state *state)
+{
+    static const char sql[] =
+        "SELECT " BT_AGENT_COLUMNS " FROM agents WHERE status = 'starting' AND folder = ''";
+    struct bt_error error = {0};
+    int64_t ids[16];
+    size_t count = 0;
+    {
+        bt_auto_statement *statement = NULL;
+        int r = bt_sql_open(state, sql, NULL, 0, &statement, &error);
+        while (r >= 0 && count < BT_ARRAY_LENGTH(ids) &&
+               (r = bt_sql_step(state, statement, "cannot look for launches", &error)) > 0) {
+            struct bt_agent agent;
+            bt_agent_from_row(statement, &agent);
+            if (!bt_agent_is_live(&agent))
+                ids[count++] = agent.id;
+        }
+    }
+    /* What cannot be deleted now (a full disk) is forgotten another time. The folder is asked again: the
+     * launch was dead, so it cannot have gone on, but a row with this id must not be another one's. */
+    for (size_t i = 0; i < count; i++) {
+        const struct bt_sql_value values[] = {BT_SQL_NUMBER(ids[i])};
+        (void)bt_sql_run(state, "DELETE FROM agents WHERE id = ? AND status = 'starting' AND folder = ''",
+                         values, 1, "cannot forget a launch", &error);
+    }
+}
+
 static int bt_agent_by_name(struct bt_state *state, const char *environment, const char *name,
                             struct bt_agent *ret_agent, struct bt_error *error)
 {

@@ -38,6 +38,9 @@ int bt_sql_step(struct bt_state *state, sqlite3_stmt *statement, const char *wha
 int bt_sql_run(struct bt_state *state, const char *sql, const struct bt_sql_value *values, size_t count,
                const char *what, struct bt_error *error);
 
+/* Forgets launches whose command was ended before it made anything: nothing of them exists but their row. */
+void bt_state_forget_given_up(struct bt_state *state);
+
 /* Copies a text column, cut to size. */
 void bt_sql_text(sqlite3_stmt *statement, int column, char *ret_text, size_t size);
 

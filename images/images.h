@@ -22,7 +22,8 @@ struct bt_image {
     int64_t built_seconds;            /* time(2) of the build */
 };
 
-/* Progress of long work: step is a short sentence, done/total in bytes or 0 when unknown. */
+/* Progress of long work: step is a short sentence, done/total in bytes or 0 when unknown. An empty step: this
+ * work is over, something else is about to be shown. */
 struct bt_progress {
     void (*report)(void *context, const char *step, uint64_t done, uint64_t total);
     void *context;

@@ -182,6 +182,7 @@ static void t_complete_knows_what_comes_next(void **state)
     struct fixture *fixture = *state;
     struct bt_state *database = NULL;
     struct bt_agent agent = {.name = "dev-one", .environment = "live", .manifest = "dev"};
+    assert_int_equal(bt_process_identify(getpid(), &agent.keeper), 0);
     fixture_write(fixture, "config/bottles/dev.yaml", "");
     fixture_write(fixture, "config/agents/dev.md", "");
     setenv("BERTH_CONFIG_HOME", fixture->paths.config, 1);

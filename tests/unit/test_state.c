@@ -209,6 +209,35 @@ static void t_state_tells_what_is_lost(void **state)
     bt_state_close(database);
 }
 
+static void t_state_forgets_launches_that_were_given_up(void **state)
+{
+    struct fixture *fixture = *state;
+    struct bt_state *database = open_state(fixture);
+    struct bt_error error = {0};
+    struct bt_agent early = blank("early"), begun = blank("begun"), live = blank("live-one"), found;
+    pid_t child = start_child(&early.keeper);
+    begun.keeper = early.keeper;
+    assert_int_equal(bt_state_reserve(database, &early, &error), 0);
+    assert_int_equal(bt_state_reserve(database, &begun, &error), 0);
+    assert_int_equal(bt_state_reserve(database, &live, &error), 0);
+    snprintf(begun.folder, sizeof begun.folder, "/somewhere"); /* something was made: that is to be removed */
+    assert_int_equal(bt_state_update(database, &begun, &error), 0);
+    bt_state_close(database);
+    database = open_state(fixture);
+    assert_int_equal(bt_state_get(database, early.id, &found, &error), 0);
+    bt_state_close(database);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    database = open_state(fixture);
+    assert_int_equal(bt_state_get(database, early.id, &found, &error), -ENOENT);
+    assert_int_equal(bt_state_get(database, begun.id, &found, &error), 0);
+    assert_int_equal(bt_agent_status_now(&found), BT_AGENT_LOST);
+    assert_int_equal(bt_state_get(database, live.id, &found, &error), 0);
+    early.keeper = live.keeper;
+    assert_int_equal(bt_state_reserve(database, &early, &error), 0); /* its name is free again */
+    bt_state_close(database);
+}
+
 static void t_state_is_not_fooled_by_a_used_pid(void **state)
 {
     struct bt_process process, other;
@@ -321,7 +350,10 @@ static void t_state_first_starts_at_the_same_time(void **state)
                 char name[16];
                 snprintf(name, sizeof name, "n%d", n);
                 struct bt_agent agent = blank(name);
-                int r = bt_state_reserve(database, &agent, NULL);
+                /* A name whose process is dead already would be free again. */
+                int r = bt_process_identify(getppid(), &agent.keeper);
+                if (r == 0)
+                    r = bt_state_reserve(database, &agent, NULL);
                 if (r < 0 && r != -EEXIST)
                     _exit(101);
                 mine += r == 0;
@@ -493,6 +525,7 @@ int main(void)
         cmocka_unit_test(t_state_knows_valid_names),
         FIXTURE_TEST(t_state_finds_by_part),
         FIXTURE_TEST(t_state_tells_what_is_lost),
+        FIXTURE_TEST(t_state_forgets_launches_that_were_given_up),
         cmocka_unit_test(t_state_is_not_fooled_by_a_used_pid),
         cmocka_unit_test(t_state_a_strange_name_of_a_process_is_no_matter),
         FIXTURE_TEST(t_state_numbers_environments),

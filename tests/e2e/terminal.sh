@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# A person at a terminal: work in it, leave it, come back, an exotic or narrow one, ctrl-C and worse at every stage.
+. "$(dirname "$0")/../lib/world.bash"
+. "$(dirname "$0")/../lib/tap.bash"
+world_enter "$@"
+world_start || exit 1
+
+terminal() { # terminal [OPTION...] [WAIT KEYS]... -- BERTH-ARGUMENT...
+    local before=()
+    while [ "$1" != -- ]; do before+=("$1") && shift; done
+    as 1000 env -C /home/1000 python3 /opt/source/tests/lib/terminal.py "${before[@]}" -- berth "${@:2}"
+}
+berth() {
+    as 1000 berth "$@" </dev/null
+}
+agent() { # agent NAME: its state, or "none"
+    berth list --json | python3 -c 'import json,sys
+print(next((a["status"] for a in json.load(sys.stdin)["agents"] if a["name"] == sys.argv[1]), "none"))' "$1"
+}
+becomes() { # becomes NAME STATE: within half a minute
+    local try
+    for try in $(seq 60); do
+        [ "$(agent "$1")" = "$2" ] && return
+        sleep 0.5
+    done
+    echo "$1 is $(agent "$1") after $try tries, not $2"
+    return 1
+}
+nothing_left() { # nothing_left NAME
+    becomes "$1" none && [ ! -e "/home/1000/.local/state/berth/env/live/agents/$1" ] &&
+        ! pgrep -f "agents/$1/" >/dev/null
+}
+project=/home/1000/project
+mkdir $project
+echo one >$project/file
+chown -R 1000:1000 $project
+
+# ---- given up before anything was made: nothing is left, not even a name ----
+terminal "orchestrator and the gateway" '\x03' -- spawn dev --name early --workspace $project >"$WORLD/out"
+equal "ctrl-C while the infra pair starts ends the command" 130 $?
+check "and nothing is left of the agent" nothing_left early
+check "the infra pair can be had" berth up
+terminal "starting its virtual machine" '\x03' -- spawn dev --name boot --workspace $project >"$WORLD/out"
+equal "ctrl-C while it boots ends the command" 130 $?
+check "and nothing is left of the agent" nothing_left boot
+
+# ---- the agent's terminal ----
+terminal --term xterm-nobody-knows "agent@look" 'echo two >> file\r' "two >> file" '\x02d' -- \
+    spawn dev --name look --workspace $project >"$WORLD/out"
+equal "a terminal that nobody knows, left by tmux's own keys" 0 $?
+check "it says what is tried" grep -q "trying every way out" "$WORLD/out"
+check "it says that the agent runs" grep -q "look runs; berth attach look" "$WORLD/out"
+equal "and it does" running "$(agent look)"
+terminal "agent@look" '\x10\x11' -- attach look >"$WORLD/out"
+check "ctrl-p ctrl-q leaves it too" grep -q "left look running" "$WORLD/out"
+terminal --hang-up "agent@look" 'tput cols > columns\r' "> columns" '' -- attach look >"$WORLD/out"
+equal "a terminal that is closed leaves it as well" running "$(agent look)"
+check "the command in it came to its end" berth exec look -- grep -q . columns
+terminal "agent@look" 'exit\r' -- attach look >"$WORLD/out"
+check "the end of the terminal is the end of the agent" becomes look exited
+check "with its changes" sh -c "$(declare -f as); WORLD_BERTH_ID=900; as 1000 berth diff look | grep -q '^+two'"
+terminal "agent@brief" 'exit\r' -- spawn dev --name brief >"$WORLD/out"
+equal "exit in the first terminal ends it" 0 $?
+equal "at once" exited "$(agent brief)"
+
+# ---- a command in the foreground ----
+terminal "ready" '\x10\x11' "^P" '\x03' -- spawn dev --name keys -- sh -c 'echo ready; sleep 600' >"$WORLD/out"
+equal "the keys that leave a terminal do not end a command, ctrl-C does" 3 $?
+check "with the status of the signal" grep -q "exit status 130" "$WORLD/out"
+terminal --hang-up "ready" '' -- spawn dev --name cut --workspace $project -- \
+    sh -c 'echo three >> file; echo ready; sleep 600' >"$WORLD/out"
+check "a command whose terminal is closed ends its agent" becomes cut stopped
+check_status "which says why" 0 "was ended, and the command with it" berth status cut
+check_status "and kept the changes" 0 '^\+three' berth diff cut
+
+# ---- a narrow terminal ----
+terminal --columns 40 -- list >"$WORLD/out"
+check "no line of a table is wider than the terminal" sh -c "! tr -d '\\r' <$WORLD/out | grep -E '^.{41}'"
+berth down --force >/dev/null
+finish
