@@ -230,8 +230,10 @@ static int collect_outcome(struct bt_kernel *kernel, int fd, struct outcome *out
             is_lossy = true;
             continue;
         }
-        if (error < 0)
-            return error;
+        if (error < 0) { /* what was sent may have happened all the same */
+            is_lossy = true;
+            break;
+        }
         if (length == 0)
             break;
         outcome_add(outcome, kernel->receive_buffer, length);

@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -B
-"""a06, a25, a26: every system call of the engine fails, is lost, or is its last one, in turn, during every verb.
+"""a06, a09, a25, a26, a33: every system call of the engine fails, is lost, or is its last one, in turn, during every verb.
 
 What must hold: a lease that was granted has its rules and its interface, a lease that was refused has neither, an engine
 that was killed leaves what was in force, and the next one finds either all of a lease or nothing of it.
@@ -195,7 +195,8 @@ NETLINK = ("sendto.netfilter", "recvmsg.netfilter", "sendto.route", "recvmsg.rou
 TROUBLES = [(call, number) for call in NETLINK for number in (errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.EINTR)]
 TROUBLES += [("openat", errno.EMFILE), ("openat", errno.ENOENT), ("ioctl", errno.EBUSY), ("ioctl", errno.EPERM),
              ("sendmsg", errno.ENOBUFS), ("recvmsg", errno.ENOMEM), ("accept4", errno.EMFILE), ("accept4", errno.ECONNABORTED),
-             ("getsockopt", errno.ENOTCONN), ("epoll_ctl", errno.ENOMEM)]
+             ("getsockopt", errno.ENOTCONN), ("epoll_ctl", errno.ENOMEM),
+             ("pwrite64", errno.ENOSPC)]
 
 
 # RECONCILE reads set after set by the same calls: every fifth of them is enough.
@@ -307,11 +308,49 @@ def hangs_up_at_each_step():
     wait_for_release(before)
 
 
+def peers_without_credentials():
+    """SO_PEERCRED fails: nobody is admitted, root neither, and nobody becomes root by it."""
+    for uid in (ALICE, 0):
+        faults.order(f"fail getsockopt 0 {errno.ENOTCONN}")
+        try:
+            Client(uid).close()
+            raise AssertionError(f"uid {uid} is admitted without credentials")
+        except Closed:
+            pass
+        faults.order("let")
+        expect(True, faults.fired(), "the fault happened")
+
+
+def audit_that_takes_nothing():
+    """No space for the line: LEASE is refused and leaves nothing; SEAL, RELEASE and the end of a connection act."""
+    if not os.path.exists(world.audit.folder):
+        raise AssertionError("no audit log")
+    before = world.snapshot()
+    with Client(BOB) as client:
+        faults.order(f"fail pwrite64 0 {errno.ENOSPC}")
+        client.lease(status=KERNEL)
+        expect(True, faults.fired(), "the fault happened")
+    wait_for_release(before)
+    for deed in (SEAL, RELEASE, None):
+        with Client(BOB) as client:
+            interface = client.lease()["interface"]
+            faults.order(f"fail pwrite64 0 {errno.ENOSPC}")
+            if deed:
+                expect(OK, client.request(deed).status, f"verb {deed}")
+        with Client(BOB) as other:
+            other.status()
+        expect(False, interface in interfaces_of("live"), f"{interface} is believed")
+        faults.order("let")
+        wait_for_release(before)
+
+
 faults = Faults()
 world.bystander = Bystander()
 case("a06 users may not send the engine any signal")(signals_of_users)
 case("a06 stopped and continued before each call of LEASE")(stop_at_each_step)
 case("a06 the client ends at each step of LEASE")(hangs_up_at_each_step)
+case("a09 a peer whose credentials cannot be read")(peers_without_credentials)
+case("a33 the audit log is full")(audit_that_takes_nothing)
 for word in VERBS:
     # A repair is what drift or doubt ends with: the count of repairs is not part of this oracle.
     case(f"a25 each call of {word} fails, is lost, or is interrupted", oracle=False)(lambda: all_faults_of(word))
@@ -406,6 +445,10 @@ def kills_of_the_start():
     for step in range(CALLS_MAX * 4):
         faults.order("let")
         faults.end()
+        if step % 40 == 39:  # the adoption deadline holds through all crashes, and is not what this is about
+            faults = Faults()
+            adopt_again()
+            faults.end()
         faults = Faults(f"signal {step} {int(signal.SIGKILL)}")
         faults.order("let")  # it is ready or dead; if it is dead, or dies of it still, this was not the last step
         if not faults.fired():

@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -B
-"""a08, a09, a10, a20, a21, a22, a23, a34: who somebody is, what is whose, and what one can learn about others."""
+"""a08, a09, a10, a20, a21, a22, a23, a33, a34: who somebody is, what is whose, and what one can learn about others."""
 
 import os
 import random
@@ -327,6 +327,31 @@ def no_field_takes_text():
     expect(before, World.interfaces(), "interfaces")
 
 
+# ---- a33 ------------------------------------------------------------------------------------------------------------------------
+
+def one_audit_line_each():
+    """Each changing verb has one line, with the uid of the connection and the lease; what changes nothing has none."""
+    expect([], world.audit.read_on(), "the chain")
+    with Client(ALICE) as client:
+        first = client.lease(role=ORCHESTRATOR, environment=3)
+        expect(OK, client.request(SEAL).status, "SEAL")
+        expect(OK, client.request(RELEASE).status, "RELEASE")
+        second = client.lease()
+        for _ in range(20):
+            client.status()
+            client.request(COUNTERS)
+    def is_ended():
+        with Client(BOB) as bob:
+            return bob.status()["live"] == 2
+    expect(True, eventually(is_ended), "the end of the connection is seen")
+    expect([], world.audit.read_on(), "the chain")
+    expect({"LEASE": 2, "SEAL": 1, "RELEASE": 1, "EOF": 1}, world.audit.counts, "audit lines")
+    number = world.audit.next - 1
+    lines = [json.loads(world.audit.line(number - back)) for back in range(5)][::-1]
+    expect([first["generation"]] * 3 + [second["generation"]] * 2, [line["generation"] for line in lines], "generations")
+    expect([ALICE] * 5, [line["uid"] for line in lines], "uids")
+
+
 # ---- a34 ------------------------------------------------------------------------------------------------------------------------
 
 def connection_is_passed_on():
@@ -381,6 +406,7 @@ case("a22 40 connections at once")(racing_connections)
 case("a22 a full pool")(full_pool)
 case("a23 no field takes text")(no_field_takes_text)
 case("a23 names of all kinds never reach the helper")(names_do_not_reach_a_frame)
+case("a33 one audit line for each changing verb")(one_audit_line_each)
 case("a34 a connection that is passed on")(connection_is_passed_on)
 case("a34 root's credentials in a message")(credentials_in_a_message)
 case("a21 a foreign reserved slot answers like an absent one")(foreign_reserved_slots)
@@ -389,4 +415,5 @@ world.start_again("passed")
 case("a08 the one who connected is who speaks (passed socket)")(speaks_for_the_one_who_connected)
 case("a20 every verb on slots and generations of others (passed socket)")(every_verb_on_foreign_slots)
 case("a22 quota: one less, exactly, one more (passed socket)")(quota_to_the_digit)
+case("a33 one audit line for each changing verb (passed socket)")(one_audit_line_each)
 finish()

@@ -15,6 +15,7 @@ engine's descriptors and the interfaces are as before. It must not touch anythin
 
 import ctypes
 import glob
+import hashlib
 import json
 import os
 import re
@@ -490,6 +491,55 @@ class Bystander:
 CHANGING_SETS = {"state", "agent_flows", "gateway_flows"}
 
 
+class AuditReader:
+    """Reads on in the audit log; keeps the chain and who holds what according to it."""
+
+    LINE, SEGMENT_LINES, SEGMENTS = 320, 8192, 8
+    GIVEN, TAKEN = ("LEASE", "ADOPT"), ("RELEASE", "EOF", "EXPIRE")
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.next = 1
+        self.before = "0" * 64
+        self.held = {}  # slot to generation
+        self.is_complete = True  # no line was lost since the last start
+        self.counts = {}  # lines of the changing verbs that succeeded, since the last look
+
+    def line(self, number):
+        place = (number - 1) % (self.SEGMENT_LINES * self.SEGMENTS)
+        try:
+            with open(f"{self.folder}/audit.{place // self.SEGMENT_LINES}", "rb") as file:
+                return os.pread(file.fileno(), self.LINE, place % self.SEGMENT_LINES * self.LINE)
+        except FileNotFoundError:
+            return b""
+
+    def read_on(self):
+        """What is wrong with the new lines."""
+        self.counts = {}
+        while (data := self.line(self.next)).startswith(b'{"n":%d,' % self.next):
+            event = json.loads(data)
+            if event["before"] != self.before:
+                return [f"audit line {self.next} does not follow the one before it"]
+            self.before = hashlib.sha256(data).hexdigest()
+            self.next += 1
+            self._count(event)
+        return []
+
+    def _count(self, event):
+        if event["event"] == "START":
+            self.held = {}  # they wait for adoption
+            self.is_complete = True
+        if "lost" in event:
+            self.is_complete = False
+        if event["status"] != "OK" or "slot" not in event:
+            return
+        self.counts[event["event"]] = self.counts.get(event["event"], 0) + 1
+        if event["event"] in self.GIVEN:
+            self.held[event["slot"]] = event["generation"]
+        elif event["event"] in self.TAKEN:
+            self.held.pop(event["slot"], None)
+
+
 class World:
     current = None
 
@@ -510,6 +560,7 @@ class World:
         self.helper = None
         self.bystander = None
         self.entrance = "listen"
+        self.audit = AuditReader("/tmp/audit")
         self.starter = []  # put in front of the helper's command
         self.settings = {"user_uid": HELPER_UID, "socket_group": CLIENTS_GID, "slots": 16, "slots_per_uid": 6, "audit_folder": "/tmp/audit",
                          "requests_per_second": 100000, "requests_burst": 1000000}
@@ -635,6 +686,7 @@ class World:
         if self.helper.poll() is not None:
             return [f"the engine ended with {self.helper.returncode}"]
         failures = []
+        failures += self.audit.read_on()
         eventually(lambda: self.descriptors() == before["descriptors"] and self.interfaces() == before["interfaces"])
         after = self.snapshot()
         for what in ("descriptors", "interfaces", "repairs"):
@@ -650,7 +702,12 @@ class World:
         try:
             with Client(0) as root:
                 expect(OK, root.request(RECONCILE).status, "status of RECONCILE")
-                expect(1, root.status()["healthy"], "healthy")
+                pool = root.status()
+                expect(1, pool["healthy"], "healthy")
+            if os.path.exists(self.audit.folder):
+                failures += self.audit.read_on()
+            if self.audit.is_complete and self.audit.next > 1:
+                expect(pool["live"], len(self.audit.held), f"leases according to the audit log ({self.audit.held})")
             expect(after["repairs"], self.repairs(), "repairs after RECONCILE")
         except Exception as error:  # a helper that does not answer is a finding, not the end of the test
             failures.append(f"the engine does not answer as it should: {error!r}")

@@ -4,17 +4,19 @@
  *
  *   attack_faults REPORT PROGRAM [ARGUMENT...]
  *
- * Prints "pid N" to the file REPORT, then obeys lines on standard input and answers each with one line there:
+ * Prints "pid N" to the file REPORT, then obeys lines on standard input and answers each with one line there;
+ * lines that are there before the start hold from the program's first call on:
+ *
  *   fail CALL SKIP ERRNO    the next CALL after SKIP others of that name fails with that number
  *   signal SKIP NUMBER      before the call after SKIP others of any name the program gets that signal
- *   count                   "count N NAME FIRED": calls since the last fail, signal or count, the name of the
- * call that was the last fault, and whether one fired let                     no more faults CALL: openat
- * ioctl sendto recvmsg recv sendmsg accept4 close write epoll_wait getsockopt, or one of these with a
- * socket's family: sendto.netfilter sendto.route recvmsg.netfilter recvmsg.route. Standard input at its end
- * ends both programs.
+ *   count                   "count N NAME FIRED": calls since the last order, the call that the last fault
+ *                           was at, whether it happened
+ *   let                     no more faults
  *
- * By the user notification of seccomp(2); needs root of the namespaces it runs in. It must be used in tests
- * only.
+ * CALL: a name of the table below; with sendto, recvmsg and recvfrom also NAME.netfilter or NAME.route, the
+ * family of the netlink socket. The end of standard input ends the program.
+ *
+ * By the user notification of seccomp(2); needs root of the namespaces it runs in. For tests only.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,10 +44,10 @@ static const struct {
     const char *name;
     int number;
 } calls[] = {
-    {"openat", SYS_openat},       {"ioctl", SYS_ioctl},           {"sendto", SYS_sendto},
-    {"recvmsg", SYS_recvmsg},     {"recvfrom", SYS_recvfrom},     {"sendmsg", SYS_sendmsg},
-    {"accept4", SYS_accept4},     {"close", SYS_close},           {"write", SYS_write},
-    {"epoll_ctl", SYS_epoll_ctl}, {"getsockopt", SYS_getsockopt},
+    {"openat", SYS_openat},     {"ioctl", SYS_ioctl},         {"sendto", SYS_sendto},
+    {"recvmsg", SYS_recvmsg},   {"recvfrom", SYS_recvfrom},   {"sendmsg", SYS_sendmsg},
+    {"accept4", SYS_accept4},   {"close", SYS_close},         {"write", SYS_write},
+    {"pwrite64", SYS_pwrite64}, {"epoll_ctl", SYS_epoll_ctl}, {"getsockopt", SYS_getsockopt},
 };
 
 #define TAKEN (-3)

@@ -309,6 +309,10 @@ static void try_to_keep(struct tool *tool)
     uint64_t connected_ms = now_ms();
     if (error == 0)
         error = adopt(tool, tool->lease.slot, tool->lease.generation);
+    if (error < 0 && error != -ENOENT && now_ms() - tool->gone_ms < KEEP_DEADLINE_MS) {
+        bt_helper_close(&tool->helper); /* the engine died again, or is not well yet */
+        return;
+    }
     if (error < 0)
         outcome("keep", error);
     else
