@@ -47,6 +47,12 @@ objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 static_objects = $(patsubst %.c,$(BUILD)/static/%.o,$(1))
 sanitized = $(patsubst %.c,$(BUILD)/san/%.o,$(1))
 
+# One short line a file; `make V=1` shows the commands.
+QUIET := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-7s %s\n' $(1) $@)
+# glibc warns of name service and plug-ins in static programs; ours use numbers and c-ares, and load nothing.
+STATIC_LINK := -static -Wl,--gc-sections -Wl,--no-warnings
+
 .PHONY: all check demo fuzz bench lint install uninstall clean help packages format tests
 .DELETE_ON_ERROR:
 all: $(PROGRAMS)
@@ -56,61 +62,76 @@ help:
 	@echo 'make demo       install what is missing, build, and watch an agent work and fail to get out'
 	@echo 'make check      install what is missing, build, run every test; ends with "N passed, N failed"'
 	@echo 'make lint fuzz bench format install uninstall clean'
+	@echo 'make V=1        the same, with the commands shown'
 
 packages:
 	@./install-packages
 
 $(BUILD)/berth: $(call objects,frontend/main.c $(FRONTEND) $(BACKENDS) $(VM) $(IMAGES) $(POLICY_CLIENT) $(RULES) $(IPC_CLIENT) $(IPC) $(LIB))
-	$(CC) $(LINK_HARDENING) -o $@ $^ $(HOST_LIBS)
+	$(call say,LINK)
+	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^ $(HOST_LIBS)
 
 $(BUILD)/berth-helper: $(call objects,helper/main.c $(HELPER) $(IPC))
-	$(CC) $(LINK_HARDENING) -o $@ $^ $(HELPER_LIBS)
+	$(call say,LINK)
+	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^ $(HELPER_LIBS)
 
 $(BUILD)/berth-gateway: $(call static_objects,policy/gateway/main.c $(GATEWAY) $(RULES) $(LIB) $(IPC))
-	$(CC) -static -Wl,--gc-sections -o $@ $^ $(GATEWAY_STATIC_LIBS)
-	strip $@
+	$(call say,LINK)
+	$(QUIET)$(CC) $(STATIC_LINK) -o $@ $^ $(GATEWAY_STATIC_LIBS)
+	$(QUIET)strip $@
 
 $(BUILD)/berth-orchestrator: $(call static_objects,policy/orchestrator/main.c $(ORCHESTRATOR) $(RULES) $(LIB) $(IPC))
-	$(CC) -static -Wl,--gc-sections -o $@ $^ $(ORCHESTRATOR_STATIC_LIBS)
-	strip $@
+	$(call say,LINK)
+	$(QUIET)$(CC) $(STATIC_LINK) -o $@ $^ $(ORCHESTRATOR_STATIC_LIBS)
+	$(QUIET)strip $@
 
 $(BUILD)/berth-init: $(call static_objects,vm/init/main.c $(INIT) $(IPC))
-	$(CC) -static -Wl,--gc-sections -o $@ $^
-	strip $@
+	$(call say,LINK)
+	$(QUIET)$(CC) $(STATIC_LINK) -o $@ $^
+	$(QUIET)strip $@
 
 $(BUILD)/berth-probe: $(call static_objects,vm/probe/main.c $(PROBE) $(IPC))
-	$(CC) -static -Wl,--gc-sections -o $@ $^
-	strip $@
+	$(call say,LINK)
+	$(QUIET)$(CC) $(STATIC_LINK) -o $@ $^
+	$(QUIET)strip $@
 
 $(BUILD)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(PRODUCT_CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)
+	$(QUIET)$(CC) $(PRODUCT_CFLAGS) -MMD -MP -c -o $@ $<
 $(BUILD)/static/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(STATIC_CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)
+	$(QUIET)$(CC) $(STATIC_CFLAGS) -MMD -MP -c -o $@ $<
 $(BUILD)/san/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(SANITIZE_CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)
+	$(QUIET)$(CC) $(SANITIZE_CFLAGS) -MMD -MP -c -o $@ $<
 
 # ---- tests -------------------------------------------------------------------------------------------------
 # Every module in one archive of sanitised objects; a test links what it calls.
 $(BUILD)/san/berth.a: $(call sanitized,$(MODULES))
 	@rm -f $@
-	ar rcs $@ $^
+	$(call say,AR)
+	$(QUIET)ar rcs $@ $^
 
 UNIT_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c tests/attack/test_*.c tests/netns/test_*.c))
 TEST_SUPPORT := $(call sanitized,$(wildcard tests/lib/*.c))
 tests: $(UNIT_TESTS)
 $(BUILD)/tests/%: $(BUILD)/san/tests/%.o $(TEST_SUPPORT) $(BUILD)/san/berth.a
 	@mkdir -p $(@D)
-	$(CC) -fsanitize=address,undefined -Wl,--as-needed -o $@ $< $(TEST_SUPPORT) $(BUILD)/san/berth.a $(TEST_LIBS)
+	$(call say,LINK)
+	$(QUIET)$(CC) -fsanitize=address,undefined -Wl,--as-needed -o $@ $< $(TEST_SUPPORT) $(BUILD)/san/berth.a $(TEST_LIBS)
 # Sanitised programs for tests that start them as processes.
 $(BUILD)/san/berth-helper: $(call sanitized,helper/main.c) $(BUILD)/san/berth.a
-	$(CC) -fsanitize=address,undefined -o $@ $^ $(HELPER_LIBS)
+	$(call say,LINK)
+	$(QUIET)$(CC) -fsanitize=address,undefined -o $@ $^ $(HELPER_LIBS)
 $(BUILD)/san/berth-gateway: $(call sanitized,policy/gateway/main.c) $(BUILD)/san/berth.a
-	$(CC) -fsanitize=address,undefined -o $@ $^ $(GATEWAY_STATIC_LIBS)
+	$(call say,LINK)
+	$(QUIET)$(CC) -fsanitize=address,undefined -o $@ $^ $(GATEWAY_STATIC_LIBS)
 $(BUILD)/san/berth-orchestrator: $(call sanitized,policy/orchestrator/main.c) $(BUILD)/san/berth.a
-	$(CC) -fsanitize=address,undefined -o $@ $^ $(ORCHESTRATOR_STATIC_LIBS)
+	$(call say,LINK)
+	$(QUIET)$(CC) -fsanitize=address,undefined -o $@ $^ $(ORCHESTRATOR_STATIC_LIBS)
 SANITIZED_PROGRAMS := $(addprefix $(BUILD)/san/,berth-helper berth-gateway berth-orchestrator)
 
 # Programs that test scripts start: the namespace of the test world, a client of the helper.
@@ -118,25 +139,30 @@ TEST_TOOLS := $(patsubst tests/lib/tools/%.c,$(BUILD)/tests/tools/%,$(wildcard t
 tests: $(TEST_TOOLS)
 $(BUILD)/tests/tools/%: $(BUILD)/obj/tests/lib/tools/%.o $(call objects,$(IPC_CLIENT) $(IPC))
 	@mkdir -p $(@D)
-	$(CC) $(LINK_HARDENING) -o $@ $^
+	$(call say,LINK)
+	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^
 .SECONDARY:
 
 # ---- benchmarks and fuzzers --------------------------------------------------------------------------------
 BENCH_PROGRAMS := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/bench_*.c))
 $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(call objects,$(IPC_CLIENT) $(IPC) $(LIB) $(IMAGES) $(VM) $(POLICY_CLIENT) $(RULES))
 	@mkdir -p $(@D)
-	$(CC) $(LINK_HARDENING) -o $@ $^ $(HOST_LIBS) -lpthread
+	$(call say,LINK)
+	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^ $(HOST_LIBS) -lpthread
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_objects = $(patsubst %.c,$(BUILD)/fuzzobj/%.o,$(1))
 $(BUILD)/fuzzobj/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	clang $(filter-out -Werror,$(BASE_CFLAGS)) -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -DBERTH_TEST_BUILD -MMD -MP -c -o $@ $<
+	$(call say,CC)
+	$(QUIET)clang $(filter-out -Werror,$(BASE_CFLAGS)) -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -DBERTH_TEST_BUILD -MMD -MP -c -o $@ $<
 $(BUILD)/fuzzobj/berth.a: $(call fuzz_objects,$(MODULES))
 	@rm -f $@
-	ar rcs $@ $^
+	$(call say,AR)
+	$(QUIET)ar rcs $@ $^
 $(BUILD)/fuzz/%: $(BUILD)/fuzzobj/tests/fuzz/%.o $(BUILD)/fuzzobj/berth.a
 	@mkdir -p $(@D)
-	clang -fsanitize=fuzzer,address,undefined -o $@ $^ $(filter-out -lcmocka,$(TEST_LIBS))
+	$(call say,LINK)
+	$(QUIET)clang -fsanitize=fuzzer,address,undefined -o $@ $^ $(filter-out -lcmocka,$(TEST_LIBS))
 
 check: packages
 	@$(MAKE) --no-print-directory all tests $(SANITIZED_PROGRAMS)
