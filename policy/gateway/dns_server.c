@@ -14,8 +14,10 @@
 #include "policy/gateway/dns.h"
 
 #define TTL_SECONDS 5
-#define PENDING_MAX 256    /* UDP questions that wait for the orchestrator */
-#define CONNECTIONS_MAX 64 /* TCP */
+#define PENDING_MAX 1024        /* UDP questions that wait for the orchestrator */
+#define AGENT_PENDING_MAX 64    /* of one agent, so that the others' are not lost for it */
+#define CONNECTIONS_MAX 256     /* TCP */
+#define AGENT_CONNECTIONS_MAX 8 /* of one agent */
 #define CONNECTION_IDLE_S 10
 #define PACKETS_A_TURN 64 /* so that a flood does not keep the loop from the tunnels */
 
@@ -79,10 +81,12 @@ static void free_inquiry(struct inquiry *inquiry)
 {
     bt_agent_waiter_cancel(&inquiry->waiter);
     TAILQ_REMOVE(&inquiry->server->inquiries, inquiry, link);
-    if (inquiry->connection == NULL)
+    if (inquiry->connection == NULL) {
         inquiry->server->pending_count--;
-    else
+        inquiry->agent->dns_pending_count--;
+    } else {
         inquiry->connection->inquiry = NULL;
+    }
     free(inquiry);
 }
 
@@ -191,10 +195,12 @@ static struct inquiry *new_inquiry(struct bt_dns_server *server, struct bt_agent
     inquiry->agent = agent;
     inquiry->connection = connection;
     TAILQ_INSERT_TAIL(&server->inquiries, inquiry, link);
-    if (connection == NULL)
+    if (connection == NULL) {
         server->pending_count++;
-    else
+        agent->dns_pending_count++;
+    } else {
         connection->inquiry = inquiry;
+    }
     return inquiry;
 }
 
@@ -239,7 +245,8 @@ static bool take_datagram(struct bt_dns_server *server)
         return false;
     struct bt_agent *agent = bt_agents_get(server->gateway->agents, ntohl(peer.sin_addr.s_addr));
     /* A question that cannot be kept is dropped, as UDP permits: the client asks again. */
-    if (agent == NULL || server->pending_count >= PENDING_MAX || (size_t)length > BT_DNS_QUESTION_MAX ||
+    if (agent == NULL || server->pending_count >= PENDING_MAX ||
+        agent->dns_pending_count >= AGENT_PENDING_MAX || (size_t)length > BT_DNS_QUESTION_MAX ||
         !find_local(&message, &local))
         return true;
     struct inquiry *inquiry = new_inquiry(server, agent, NULL);
@@ -268,6 +275,7 @@ static void free_connection(struct connection *connection)
         free_inquiry(connection->inquiry);
     TAILQ_REMOVE(&connection->server->connections, connection, link);
     connection->server->connection_count--;
+    connection->agent->dns_connection_count--;
     connection->agent->session_count--;
     bufferevent_free(connection->stream);
     free(connection);
@@ -312,6 +320,7 @@ void bt_dns_server_accept(struct bt_dns_server *server, evutil_socket_t fd, uint
     static const struct timeval idle = {CONNECTION_IDLE_S, 0};
     struct bt_agent *agent = bt_agents_get(server->gateway->agents, address);
     if (agent == NULL || server->connection_count >= CONNECTIONS_MAX ||
+        agent->dns_connection_count >= AGENT_CONNECTIONS_MAX ||
         agent->session_count >= BT_AGENT_SESSIONS_MAX) {
         (void)evutil_closesocket(fd);
         return;
@@ -324,6 +333,7 @@ void bt_dns_server_accept(struct bt_dns_server *server, evutil_socket_t fd, uint
         abort(); /* out of memory, as in bt_new */
     TAILQ_INSERT_TAIL(&server->connections, connection, link);
     server->connection_count++;
+    agent->dns_connection_count++;
     agent->session_count++;
     bufferevent_setcb(connection->stream, on_stream_read, NULL, on_stream_event, connection);
     bufferevent_setwatermark(connection->stream, EV_READ, 0, 4 * BT_DNS_QUESTION_MAX);

@@ -23,7 +23,7 @@
 
 #define REVALIDATE_MS 2000
 #define SESSIONS_MAX 4096
-#define DESCRIPTORS_SPARE 128 /* resolver, orchestrator, listeners, DNS over TCP */
+#define DESCRIPTORS_SPARE 320 /* resolver, orchestrator, listeners, DNS over TCP */
 
 enum listener { LISTENER_PROXY, LISTENER_HTTP, LISTENER_TLS, LISTENER_DNS, LISTENERS };
 static const uint16_t listener_ports[LISTENERS] = {BT_PORT_PROXY, BT_PORT_HTTP, BT_PORT_HTTPS, BT_PORT_DNS};

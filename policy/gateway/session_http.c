@@ -139,6 +139,13 @@ static bool is_host_matching(const struct bt_http_head *head, const char *host, 
            strcmp(named, host) == 0 && named_port == port;
 }
 
+/* Methods are case-sensitive (RFC 9110, 9.1), but not every proxy behind this one need think so: what it
+ * could take for a CONNECT never leaves. */
+static bool is_any_connect(const struct bt_http_head *head)
+{
+    return bt_http_slice_is_nocase(head->method, "CONNECT");
+}
+
 /* Takes the target of a request on the proxy port. Returns NULL, or what is wrong with the request as a
  * whole; an authority that is no name goes to target_error, to be refused as such. */
 static const char *take_proxy_target(struct bt_session *session, const struct bt_http_head *head,
@@ -146,6 +153,8 @@ static const char *take_proxy_target(struct bt_session *session, const struct bt
 {
     struct bt_http_slice authority = head->target;
     session->is_connect = bt_http_slice_is(head->method, "CONNECT");
+    if (!session->is_connect && is_any_connect(head))
+        return "CONNECT is written in capitals";
     if (!session->is_connect && bt_http_absolute_parse(head->target, &authority, ret_path) < 0)
         return "a proxy request must be CONNECT host:port or name an http:// URL";
     session->host[0] = '\0';
@@ -165,7 +174,7 @@ static const char *take_origin_target(struct bt_session *session, const struct b
                                       struct bt_http_slice *ret_path)
 {
     const struct bt_http_field *host = bt_http_find(head, "host", NULL);
-    if (host == NULL || head->target.data[0] != '/' ||
+    if (host == NULL || is_any_connect(head) || head->target.data[0] != '/' ||
         memchr(head->target.data, '#', head->target.length) != NULL)
         return "this connection takes requests in origin-form only";
     *ret_path = head->target;

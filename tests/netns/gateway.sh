@@ -259,6 +259,13 @@ printf 'CONNECT allowed.example:443 HTTP/1.1\r\nHost: allowed.example\r\nProxy-A
 equal "neither TLS nor HTTP in a tunnel" 'HTTP/1.1 200 Connection established; HTTP/1.1 400 Bad request (bad-request)' \
     "$(in_agent one "$client" raw 10.243.0.6 8119 raw)"
 
+before=$(wc -l <internet.log)
+printf 'connect http://allowed.example/ HTTP/1.1\r\nHost: allowed.example\r\nProxy-Authorization: Basic %s\r\n\r\n' "$authorization" >raw
+equal "a CONNECT in small letters" 'HTTP/1.1 400 Bad request (host-mismatch)' "$(in_agent one "$client" raw 10.243.0.6 8119 raw)"
+printf 'CONNECT / HTTP/1.1\r\nHost: allowed.example\r\n\r\n' >raw
+equal "CONNECT on the transparent port" 'HTTP/1.1 400 Bad request (host-mismatch)' "$(in_agent one "$client" raw 10.243.0.6 80 raw)"
+equal "none of it was passed on" "$before" "$(wc -l <internet.log)"
+
 # ---- DNS and the transparent ports ---------------------------------------------------------------------------------------
 ask() { in_agent one "$client" dns 10.243.0.6 "$@"; }
 before=$(grep -c '"event": "dns"' internet.log)
@@ -340,6 +347,25 @@ time.sleep(1)
 readable, _, _ = select.select(held, [], [], 0)
 print(sum(s.recv(100).startswith(b"HTTP/1.1 503") for s in readable))'
 }
+mkfifo names.go
+in_agent one python3 -c '
+import socket
+held = [socket.create_connection(("10.243.0.6", 53), 5) for _ in range(64)]
+print(flush=True)
+open("names.go").read()' >names.out &
+names=$!
+for _ in $(seq 100); do
+    [ -s names.out ] && break
+    sleep 0.1
+done
+equal "64 idle DNS connections of one agent: another one is answered on its own" 1 "$(in_agent two python3 -c '
+import socket, struct
+s = socket.create_connection(("10.243.0.8", 53), 5)
+q = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x05other\x07example\x00\x00\x01\x00\x01"
+s.sendall(struct.pack("!H", len(q)) + q)
+print(struct.unpack("!H", s.recv(512)[8:10])[0])' 2>&1 | tail -1)"
+echo >names.go
+wait $names
 equal "300 connections of one agent: 44 are turned away" 44 "$(many)"
 equal "and the others are served" 'hello from the internet' \
     "$(sleep 0.3; fetch -x $proxy https://allowed.example/hello)"
