@@ -25,8 +25,9 @@ struct bt_jail {
 enum bt_jail_part {
     BT_JAIL_NETWORK = 1, /* user, network and IPC namespaces of its own, all empty */
     BT_JAIL_FILES = 2,   /* Landlock */
-    BT_JAIL_CALLS = 4,   /* seccomp: no new socket of any family, no ptrace, no signal to and no limit on
-                            another process, no   change to a file that was not opened, no user namespace, ... */
+    BT_JAIL_CALLS =
+        4, /* seccomp: no new socket of any family, no ptrace, no signal to and no limit on
+              another process, no   change to a file that was not opened, no user namespace, ... */
 };
 
 struct bt_jail_report {
