@@ -48,21 +48,36 @@ static void refill(struct bt_admission *admission, struct bt_admission_uid *entr
         entry->milli_tokens = full;
 }
 
-/* An entry without connections and with a full bucket carries no information any more. */
+/* An entry without connections and with a full bucket carries no information any more, but for its counts:
+ * those that no summary has told yet are given up last. */
+static bool is_idle(struct bt_admission *admission, struct bt_admission_uid *entry, uint64_t now_ms)
+{
+    if (entry->spare + entry->leased > 0)
+        return false;
+    refill(admission, entry, now_ms);
+    return entry->milli_tokens >= (uint64_t)admission->limits.burst * MILLI;
+}
+
+static struct bt_admission_uid *find_room(struct bt_admission *admission, uint64_t now_ms)
+{
+    struct bt_admission_uid *room = NULL;
+    for (size_t i = 0; i < BT_ADMISSION_UIDS; i++) {
+        struct bt_admission_uid *entry = &admission->uids[i];
+        if (!entry->is_used)
+            return entry;
+        if ((!room || (room->answered | room->refused) != 0) && is_idle(admission, entry, now_ms))
+            room = entry;
+    }
+    return room;
+}
+
 static struct bt_admission_uid *find_or_make(struct bt_admission *admission, uint32_t uid, unsigned reserved,
                                              uint64_t now_ms)
 {
     struct bt_admission_uid *entry = find(admission, uid);
     if (entry)
         return entry;
-    for (size_t i = 0; i < BT_ADMISSION_UIDS && !entry; i++) {
-        struct bt_admission_uid *candidate = &admission->uids[i];
-        if (candidate->is_used && candidate->spare + candidate->leased == 0)
-            refill(admission, candidate, now_ms);
-        if (!candidate->is_used || (candidate->spare + candidate->leased == 0 &&
-                                    candidate->milli_tokens >= (uint64_t)admission->limits.burst * MILLI))
-            entry = candidate;
-    }
+    entry = find_room(admission, now_ms);
     if (!entry)
         return NULL;
     *entry = (struct bt_admission_uid){.uid = uid, .is_used = true, .refilled_ms = now_ms};
@@ -141,4 +156,36 @@ bool bt_admission_take_token(struct bt_admission *admission, uint32_t uid, uint6
 {
     struct bt_admission_uid *entry = find(admission, uid);
     return entry && take(admission, entry, now_ms);
+}
+
+void bt_admission_count(struct bt_admission *admission, uint32_t uid, bool is_refused)
+{
+    struct bt_admission_uid *entry = find(admission, uid);
+    uint32_t *counter = &admission->strangers_refused;
+    if (entry)
+        counter = is_refused ? &entry->refused : &entry->answered;
+    if (*counter < UINT32_MAX)
+        (*counter)++;
+}
+
+bool bt_admission_take_counts(struct bt_admission *admission, uint32_t *ret_uid, uint32_t *ret_answered,
+                              uint32_t *ret_refused)
+{
+    for (size_t i = 0; i < BT_ADMISSION_UIDS; i++) {
+        struct bt_admission_uid *entry = &admission->uids[i];
+        if (!entry->is_used || (entry->answered == 0 && entry->refused == 0))
+            continue;
+        *ret_uid = entry->uid;
+        *ret_answered = entry->answered;
+        *ret_refused = entry->refused;
+        entry->answered = entry->refused = 0;
+        return true;
+    }
+    if (admission->strangers_refused == 0)
+        return false;
+    *ret_uid = UINT32_MAX;
+    *ret_answered = 0;
+    *ret_refused = admission->strangers_refused;
+    admission->strangers_refused = 0;
+    return true;
 }

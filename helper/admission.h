@@ -29,12 +29,14 @@ struct bt_admission_uid {
     uint16_t spare; /* connections without a lease */
     uint16_t leased;
     bool is_used;
+    uint32_t answered, refused; /* since the last summary of the audit log */
 };
 
 struct bt_admission {
     struct bt_admission_limits limits;
     struct bt_admission_uid uids[BT_ADMISSION_UIDS];
-    uint16_t spare; /* of all uids */
+    uint16_t spare;             /* of all uids */
+    uint32_t strangers_refused; /* of uids without an entry: not served, or more than there is room for */
 };
 
 void bt_admission_init(struct bt_admission *admission, const struct bt_admission_limits *limits);
@@ -54,5 +56,11 @@ void bt_admission_set_leased(struct bt_admission *admission, uint32_t uid, bool 
 
 /* Takes one token of a uid that has a connection. False: it asks too often. */
 bool bt_admission_take_token(struct bt_admission *admission, uint32_t uid, uint64_t now_ms) BT_MUST_CHECK;
+
+/* For the summaries of the audit log: something was answered, or refused unheard. */
+void bt_admission_count(struct bt_admission *admission, uint32_t uid, bool is_refused);
+/* Takes out the counts of one uid (UINT32_MAX: of those without an entry). False: none are left. */
+bool bt_admission_take_counts(struct bt_admission *admission, uint32_t *ret_uid, uint32_t *ret_answered,
+                              uint32_t *ret_refused) BT_MUST_CHECK;
 
 #endif

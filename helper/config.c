@@ -32,6 +32,8 @@ void bt_config_init(struct bt_config *ret_config)
                    .gateway_flows = 16384},
         .admission = {.rate = 50, .burst = 200, .uid_max = 65533},
         .quota = 64,
+        .audit_folder = BT_AUDIT_FOLDER_DEFAULT,
+        .audit_lines = BT_AUDIT_LINES_DEFAULT,
         .user_uid = BT_CONFIG_ID_UNSET,
         .user_gid = BT_CONFIG_ID_UNSET,
         .socket_gid = BT_CONFIG_ID_UNSET,
@@ -111,6 +113,19 @@ static int parse_uplink(struct span value, bool *ret_deny_private)
     return 0;
 }
 
+/* An absolute path, or `none`. */
+static int parse_folder(struct span value, char ret_folder[BT_CONFIG_PATH_SIZE])
+{
+    bool is_none = is_word(value, "none");
+    if (!is_none && (value.length < 2 || value.length >= BT_CONFIG_PATH_SIZE || value.text[0] != '/' ||
+                     memchr(value.text, '\0', value.length)))
+        return -EINVAL;
+    memset(ret_folder, 0, BT_CONFIG_PATH_SIZE);
+    if (!is_none)
+        memcpy(ret_folder, value.text, value.length);
+    return 0;
+}
+
 static int set_value(struct bt_config *config, struct span name, struct span value)
 {
     struct bt_kernel_config *kernel = &config->kernel;
@@ -135,6 +150,10 @@ static int set_value(struct bt_config *config, struct span name, struct span val
         return parse_number(value, 1, 1000000, &config->admission.rate);
     if (is_word(name, "requests_burst"))
         return parse_number(value, 1, 1000000, &config->admission.burst);
+    if (is_word(name, "audit_folder"))
+        return parse_folder(value, config->audit_folder);
+    if (is_word(name, "audit_lines"))
+        return parse_number(value, 8, 1048576, &config->audit_lines);
     if (is_word(name, "uid_max"))
         return parse_number(value, 0, id_max, &config->admission.uid_max);
     if (is_word(name, "user_uid"))

@@ -7,17 +7,21 @@
 #define BERTH_HELPER_CONFIG_H
 
 #include "helper/admission.h"
+#include "helper/audit.h"
 #include "helper/kernel.h"
 
 #define BT_CONFIG_PATH_DEFAULT "/etc/berth/helper.conf"
+#define BT_CONFIG_PATH_SIZE 128
 #define BT_CONFIG_ID_UNSET UINT32_MAX
 
 struct bt_config {
     struct bt_kernel_config kernel;
     struct bt_admission_limits admission;
     uint16_t quota;
-    uint32_t user_uid, user_gid; /* whom the engine runs as; never 0; UNSET: look up "_berth" */
-    uint32_t socket_gid;         /* who may connect; UNSET: look up group "berth" */
+    uint32_t user_uid, user_gid;            /* whom the engine runs as; never 0; UNSET: look up "_berth" */
+    char audit_folder[BT_CONFIG_PATH_SIZE]; /* empty: no log */
+    uint32_t audit_lines;                   /* of one segment, 8..1048576 */
+    uint32_t socket_gid;                    /* who may connect; UNSET: look up group "berth" */
 };
 
 void bt_config_init(struct bt_config *ret_config);

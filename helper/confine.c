@@ -80,6 +80,7 @@ static const int plain_calls[] = {
     SCMP_SYS(accept4),       SCMP_SYS(recvmsg),        SCMP_SYS(recvfrom),     /* clients, netlink */
     SCMP_SYS(sendmsg),       SCMP_SYS(sendto),         SCMP_SYS(close),        /* replies, netlink */
     SCMP_SYS(openat),        SCMP_SYS(write),          SCMP_SYS(poll),         /* tun; messages */
+    SCMP_SYS(pwrite64),                                                        /* the audit log */
     SCMP_SYS(brk),           SCMP_SYS(munmap),         SCMP_SYS(mremap),       /* libnftnl's malloc */
     SCMP_SYS(madvise),       SCMP_SYS(futex),          SCMP_SYS(getrandom),    /* malloc too */
     SCMP_SYS(ppoll),         SCMP_SYS(exit_group),     SCMP_SYS(rt_sigreturn), /* */

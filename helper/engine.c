@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "helper/audit.h"
+#include "helper/record.h"
 #include "helper/say.h"
 #include "helper/verbs.h"
 #include "ipc/chan/chan.h"
@@ -26,6 +28,7 @@
 /* What an epoll event is about, in the upper half of its data; the lower half is an index. */
 #define ABOUT_LISTENER UINT64_C(0xffffffff)
 #define ABOUT_KERNEL UINT64_C(0xfffffffe)
+#define ABOUT_STATUS_LISTENER UINT64_C(0xfffffffd)
 #define SERIAL_MAX UINT32_C(0xfffffff0)
 
 static uint64_t now_ms(const struct bt_engine *engine)
@@ -41,7 +44,7 @@ static int watch(struct bt_engine *engine, int fd, uint64_t about, uint32_t inde
 
 /* ---- leases ------------------------------------------------------------------------------------------- */
 
-static void schedule_collect(struct bt_engine *engine)
+void bt_engine_schedule_collect(struct bt_engine *engine)
 {
     if (engine->collect_due_ms == 0)
         engine->collect_due_ms = now_ms(engine) + COLLECT_PAUSE_MS;
@@ -52,7 +55,7 @@ void bt_engine_release_slot(struct bt_engine *engine, const struct bt_lease *lea
     int error = bt_kernel_release(engine->kernel, bt_ledger_live(&engine->ledger), lease);
     if (error < 0)
         bt_say_error("the kernel did not take back a slot at once", error, "it is tried again");
-    schedule_collect(engine);
+    bt_engine_schedule_collect(engine);
 }
 
 void bt_engine_bind_lease(struct bt_engine *engine, struct bt_connection *connection, uint16_t slot)
@@ -89,6 +92,7 @@ static void end_adoption(struct bt_engine *engine)
         struct bt_lease lease = *reserved;
         bt_ledger_remove(&engine->ledger, slot);
         bt_engine_release_slot(engine, &lease);
+        (void)bt_record_event(engine, "EXPIRE", lease.uid, &lease, 0);
     }
     if (expired > 0)
         bt_say_number("", expired, " reserved slots were not adopted and are given back");
@@ -98,15 +102,19 @@ static void end_adoption(struct bt_engine *engine)
 
 void bt_engine_repair(struct bt_engine *engine)
 {
-    if (engine->is_healthy)
+    bool was_healthy = engine->is_healthy;
+    if (was_healthy)
         bt_say("the rules in the kernel are not ours any more; interfaces go down until they are");
     engine->is_healthy = false;
     int error = bt_kernel_repair(engine->kernel, bt_ledger_live(&engine->ledger));
+    if (was_healthy) /* what is written never delays what is done */
+        (void)bt_record_event(engine, "DRIFT", BT_AUDIT_NO_UID, NULL, 0);
     if (error == 0) {
         engine->is_healthy = true;
         engine->repair_due_ms = 0;
         engine->repair_pause_ms = 0;
         bt_say("the rules in the kernel are right again");
+        (void)bt_record_event(engine, "REPAIR", BT_AUDIT_NO_UID, NULL, 0);
         return;
     }
     uint64_t pause_ms = engine->repair_pause_ms * 2;
@@ -137,31 +145,42 @@ static void handle_kernel_events(struct bt_engine *engine)
 
 /* ---- connections --------------------------------------------------------------------------------------- */
 
+static struct bt_admission *admission_of(struct bt_engine *engine, bool is_status_only)
+{
+    return is_status_only ? &engine->status_admission : &engine->admission;
+}
+
 static void close_connection(struct bt_engine *engine, struct bt_connection *connection)
 {
-    bool is_leased = connection->state == BT_CONNECTION_LEASED;
-    if (is_leased)
+    if (connection->state == BT_CONNECTION_LEASED) {
+        const struct bt_lease *found = bt_ledger_find(&engine->ledger, connection->slot, BT_HOLD_LIVE);
+        bt_require(found, "engine: a connection without its lease, or the reverse");
+        struct bt_lease lease = *found;
         bt_engine_end_lease(engine, connection);
+        (void)bt_record_event(engine, "EOF", connection->uid, &lease, 0);
+    }
     bt_fd_close(&connection->fd); /* leaves the epoll set with it: nobody else has this descriptor */
-    bt_admission_leave(&engine->admission, connection->uid, false);
+    bt_admission_leave(admission_of(engine, connection->is_status_only), connection->uid, false);
     connection->state = BT_CONNECTION_CLOSED;
 }
 
-static struct bt_connection *find_closed(struct bt_engine *engine)
+static struct bt_connection *find_closed(struct bt_engine *engine, bool is_status_only)
 {
-    for (size_t i = 0; i < BT_CONNECTIONS_MAX; i++)
+    size_t end = is_status_only ? BT_PLACES_MAX : BT_CONNECTIONS_MAX;
+    for (size_t i = is_status_only ? BT_CONNECTIONS_MAX : 0; i < end; i++)
         if (engine->connections[i].state == BT_CONNECTION_CLOSED)
             return &engine->connections[i];
     return NULL;
 }
 
-static void close_oldest_spare(struct bt_engine *engine, uint32_t uid)
+static void close_oldest_spare(struct bt_engine *engine, uint32_t uid, bool is_status_only)
 {
     struct bt_connection *oldest = NULL;
-    for (size_t i = 0; i < BT_CONNECTIONS_MAX; i++) {
+    for (size_t i = 0; i < BT_PLACES_MAX; i++) {
         struct bt_connection *connection = &engine->connections[i];
         bool is_spare = connection->state == BT_CONNECTION_NEW || connection->state == BT_CONNECTION_READY;
-        if (is_spare && connection->uid == uid && (!oldest || connection->opened_ms < oldest->opened_ms))
+        if (is_spare && connection->is_status_only == is_status_only && connection->uid == uid &&
+            (!oldest || connection->opened_ms < oldest->opened_ms))
             oldest = connection;
     }
     bt_require(oldest, "engine: a connection without its lease, or the reverse");
@@ -169,27 +188,28 @@ static void close_oldest_spare(struct bt_engine *engine, uint32_t uid)
 }
 
 /* Everybody's limit: the uid with the most spare connections gives up its oldest, once for each round. */
-static int enter(struct bt_engine *engine, uint32_t uid)
+static int enter(struct bt_engine *engine, uint32_t uid, bool is_status_only)
 {
-    unsigned reserved = bt_ledger_count(&engine->ledger, uid, BT_HOLD_RESERVED);
+    unsigned reserved = is_status_only ? 0 : bt_ledger_count(&engine->ledger, uid, BT_HOLD_RESERVED);
+    unsigned reserved_total = is_status_only ? 0 : engine->ledger.reserved;
     for (;;) {
         uint32_t heaviest_uid = 0;
-        int error = bt_admission_enter(&engine->admission, uid, reserved, engine->ledger.reserved,
+        int error = bt_admission_enter(admission_of(engine, is_status_only), uid, reserved, reserved_total,
                                        now_ms(engine), &heaviest_uid);
         if (error != -EBUSY)
             return error;
-        close_oldest_spare(engine, heaviest_uid);
+        close_oldest_spare(engine, heaviest_uid, is_status_only);
     }
 }
 
-int bt_engine_admit(struct bt_engine *engine, int fd, uint32_t uid)
+static int admit(struct bt_engine *engine, int fd, uint32_t uid, bool is_status_only)
 {
     if (!bt_admission_is_uid_served(&engine->admission, uid))
         return -EACCES;
-    struct bt_connection *connection = find_closed(engine);
+    struct bt_connection *connection = find_closed(engine, is_status_only);
     if (!connection)
         return -EUSERS;
-    int error = enter(engine, uid);
+    int error = enter(engine, uid, is_status_only);
     if (error < 0)
         return error;
     uint64_t now = now_ms(engine);
@@ -197,16 +217,27 @@ int bt_engine_admit(struct bt_engine *engine, int fd, uint32_t uid)
     engine->next_serial = serial >= SERIAL_MAX ? 1 : serial + 1;
     error = watch(engine, fd, serial, (uint32_t)(connection - engine->connections));
     if (error < 0) {
-        bt_admission_leave(&engine->admission, uid, false);
+        bt_admission_leave(admission_of(engine, is_status_only), uid, false);
         return error;
     }
     *connection = (struct bt_connection){.fd = fd,
+                                         .is_status_only = is_status_only,
                                          .uid = uid,
                                          .state = BT_CONNECTION_NEW,
                                          .serial = serial,
                                          .opened_ms = now,
                                          .deadline_ms = now + BT_HELLO_DEADLINE_MS};
     return 0;
+}
+
+int bt_engine_admit(struct bt_engine *engine, int fd, uint32_t uid)
+{
+    return admit(engine, fd, uid, false);
+}
+
+int bt_engine_admit_status(struct bt_engine *engine, int fd, uint32_t uid)
+{
+    return admit(engine, fd, uid, true);
 }
 
 /* A uid that cannot be read is nobody's: refused, never taken for root. */
@@ -224,15 +255,23 @@ static int read_peer_uid(int fd, uint32_t *ret_uid)
 
 static void pause_listening(struct bt_engine *engine)
 {
-    if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, engine->listen_fd, NULL) < 0)
-        return;
+    (void)epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, engine->listen_fd, NULL);
+    if (engine->status_listen_fd >= 0)
+        (void)epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, engine->status_listen_fd, NULL);
     engine->listen_due_ms = now_ms(engine) + ACCEPT_PAUSE_MS;
+}
+
+static bool watch_again(struct bt_engine *engine, int fd, uint64_t about)
+{
+    int error = fd < 0 ? 0 : watch(engine, fd, about, 0);
+    return error == 0 || error == -EEXIST;
 }
 
 static void resume_listening(struct bt_engine *engine)
 {
     engine->listen_due_ms = 0;
-    if (watch(engine, engine->listen_fd, ABOUT_LISTENER, 0) < 0)
+    if (!watch_again(engine, engine->listen_fd, ABOUT_LISTENER) ||
+        !watch_again(engine, engine->status_listen_fd, ABOUT_STATUS_LISTENER))
         engine->listen_due_ms = now_ms(engine) + ACCEPT_PAUSE_MS;
 }
 
@@ -251,11 +290,12 @@ static void refuse(const struct bt_engine *engine, int fd, int reason)
         return;
 }
 
-static void accept_connections(struct bt_engine *engine)
+static void accept_connections(struct bt_engine *engine, bool is_status_only)
 {
+    int listen_fd = is_status_only ? engine->status_listen_fd : engine->listen_fd;
     for (unsigned i = 0; i < ACCEPTS_A_STEP; i++) {
         uint32_t uid = UINT32_MAX;
-        bt_auto_fd fd = accept4(engine->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        bt_auto_fd fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
                 pause_listening(engine);
@@ -263,11 +303,13 @@ static void accept_connections(struct bt_engine *engine)
         }
         int error = read_peer_uid(fd, &uid);
         if (error == 0)
-            error = bt_engine_admit(engine, fd, uid);
-        if (error == 0)
+            error = admit(engine, fd, uid, is_status_only);
+        if (error == 0) {
             bt_fd_take(&fd);
-        else
-            refuse(engine, fd, error);
+            continue;
+        }
+        bt_record_turned_away(engine, uid, is_status_only);
+        refuse(engine, fd, error);
     }
 }
 
@@ -295,17 +337,50 @@ static bool send_reply(const struct bt_connection *connection, const struct bt_r
     return bt_frame_encode_reply(reply, frame) == 0 && bt_chan_send(connection->fd, frame, passed_fd) == 0;
 }
 
+/* Fills reply. True: close the connection after it. */
+static bool answer(struct bt_engine *engine, struct bt_connection *connection,
+                   const struct bt_request *request, struct bt_reply *reply, int *passed_fd)
+{
+    struct bt_admission *admission = admission_of(engine, connection->is_status_only);
+    reply->status = check_order(engine, connection, request);
+    if (reply->status != BT_STATUS_OK)
+        return true;
+    connection->sequence = request->sequence;
+    if (bt_verbs_is_charged(request->verb) &&
+        !bt_admission_take_token(admission, connection->uid, now_ms(engine))) {
+        reply->status = BT_STATUS_RATE;
+        return false;
+    }
+    return bt_verbs_answer(engine, connection, request, reply, passed_fd);
+}
+
+/* What was granted without a line in the log is taken back; what takes away stands. */
+static void record(struct bt_engine *engine, struct bt_connection *connection,
+                   const struct bt_request *request, const struct bt_lease *held, struct bt_reply *reply,
+                   int *passed_fd)
+{
+    bool is_grant = request->verb == BT_VERB_LEASE && reply->status == BT_STATUS_OK;
+    if (bt_record_answer(engine, connection, request, reply->status, held) == 0 || !is_grant)
+        return;
+    bt_fd_close(passed_fd);
+    bt_engine_end_lease(engine, connection);
+    memset(&reply->body, 0, sizeof(reply->body));
+    reply->status = BT_STATUS_KERNEL;
+}
+
 static void handle_request(struct bt_engine *engine, struct bt_connection *connection)
 {
     uint8_t frame[BT_FRAME_SIZE];
     struct bt_request request;
+    struct bt_lease held = {0};
     bt_auto_fd passed_fd = -1;
-    bool has_to_close = false;
 
     int error = bt_chan_receive_request(connection->fd, frame);
     if (error == -EAGAIN)
         return;
     if (error < 0 || bt_frame_decode_request(frame, &request) < 0) {
+        if (error == 0 || error == -EBADMSG)
+            bt_record_malformed(engine, connection);
         close_connection(engine, connection);
         return;
     }
@@ -315,17 +390,11 @@ static void handle_request(struct bt_engine *engine, struct bt_connection *conne
         .sequence = request.sequence,
         .epoch = engine->epoch,
     };
-    reply.status = check_order(engine, connection, &request);
-    if (reply.status != BT_STATUS_OK) {
-        has_to_close = true;
-    } else if (bt_verbs_is_charged(request.verb) &&
-               !bt_admission_take_token(&engine->admission, connection->uid, now_ms(engine))) {
-        connection->sequence = request.sequence;
-        reply.status = BT_STATUS_RATE;
-    } else {
-        connection->sequence = request.sequence;
-        has_to_close = bt_verbs_answer(engine, connection, &request, &reply, &passed_fd);
-    }
+    bool is_leased = connection->state == BT_CONNECTION_LEASED;
+    if (is_leased)
+        held = engine->ledger.leases[connection->slot];
+    bool has_to_close = answer(engine, connection, &request, &reply, &passed_fd);
+    record(engine, connection, &request, is_leased ? &held : NULL, &reply, &passed_fd);
     if (connection->state == BT_CONNECTION_READY)
         connection->deadline_ms = now_ms(engine) + BT_IDLE_DEADLINE_MS;
     /* A lease whose owner did not get the answer is nobody's: closing gives it back. */
@@ -348,7 +417,8 @@ static int wait_timeout(const struct bt_engine *engine, int timeout_max_ms)
     earliest(&due_ms, engine->collect_due_ms);
     earliest(&due_ms, engine->adoption_due_ms);
     earliest(&due_ms, engine->listen_due_ms);
-    for (size_t i = 0; i < BT_CONNECTIONS_MAX; i++)
+    earliest(&due_ms, engine->summary_due_ms);
+    for (size_t i = 0; i < BT_PLACES_MAX; i++)
         if (engine->connections[i].state != BT_CONNECTION_CLOSED)
             earliest(&due_ms, engine->connections[i].deadline_ms);
     if (due_ms == 0)
@@ -382,7 +452,8 @@ static void run_timers(struct bt_engine *engine, bool is_idle)
         end_adoption(engine);
     if (is_due(engine->listen_due_ms, now))
         resume_listening(engine);
-    for (size_t i = 0; i < BT_CONNECTIONS_MAX; i++) {
+    bt_record_summaries(engine, now);
+    for (size_t i = 0; i < BT_PLACES_MAX; i++) {
         struct bt_connection *connection = &engine->connections[i];
         if (connection->state != BT_CONNECTION_CLOSED && is_due(connection->deadline_ms, now))
             close_connection(engine, connection);
@@ -400,11 +471,11 @@ static void handle_event(struct bt_engine *engine, const struct epoll_event *eve
     uint32_t index = (uint32_t)event->data.u64;
     if (about == ABOUT_KERNEL)
         return; /* was handled before all others */
-    if (about == ABOUT_LISTENER) {
-        accept_connections(engine);
+    if (about == ABOUT_LISTENER || about == ABOUT_STATUS_LISTENER) {
+        accept_connections(engine, about == ABOUT_STATUS_LISTENER);
         return;
     }
-    bt_require(index < BT_CONNECTIONS_MAX, "engine: a connection without its lease, or the reverse");
+    bt_require(index < BT_PLACES_MAX, "engine: a connection without its lease, or the reverse");
     struct bt_connection *connection = &engine->connections[index];
     if (connection->state != BT_CONNECTION_CLOSED && connection->serial == about)
         handle_request(engine, connection);
@@ -497,12 +568,13 @@ int bt_engine_start(struct bt_engine *engine, const struct bt_engine_options *op
     memset(engine, 0, sizeof(*engine));
     engine->options = *options;
     engine->kernel = kernel;
-    engine->listen_fd = -1;
+    engine->listen_fd = engine->status_listen_fd = -1;
     engine->next_serial = 1;
     engine->is_healthy = true;
-    for (size_t i = 0; i < BT_CONNECTIONS_MAX; i++)
+    for (size_t i = 0; i < BT_PLACES_MAX; i++)
         engine->connections[i].fd = -1;
     bt_admission_init(&engine->admission, &options->admission);
+    bt_admission_init(&engine->status_admission, &options->admission);
     bt_ledger_init(&engine->ledger, options->pool.slots, 0);
     engine->epoch = now_ms(engine) + 1; /* differs from every earlier engine of this boot; never 0 */
     engine->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -511,6 +583,8 @@ int bt_engine_start(struct bt_engine *engine, const struct bt_engine_options *op
     int error = take_over(engine);
     if (error == 0)
         error = watch_kernel(engine);
+    if (error == 0) /* a start that cannot be written refuses leases, as any line would */
+        (void)bt_record_event(engine, "START", BT_AUDIT_NO_UID, NULL, engine->ledger.reserved);
     if (error == 0 && listen_fd >= 0)
         error = watch(engine, listen_fd, ABOUT_LISTENER, 0);
     if (error < 0) {
@@ -520,4 +594,12 @@ int bt_engine_start(struct bt_engine *engine, const struct bt_engine_options *op
     engine->listen_fd = listen_fd;
     bt_engine_reconcile(engine);
     return 0;
+}
+
+int bt_engine_listen_status(struct bt_engine *engine, int listen_fd)
+{
+    int error = watch(engine, listen_fd, ABOUT_STATUS_LISTENER, 0);
+    if (error == 0)
+        engine->status_listen_fd = listen_fd;
+    return error;
 }

@@ -12,6 +12,8 @@
 #include "helper/ledger.h"
 #include "ipc/wire/frame.h"
 
+struct bt_audit;
+
 #define BT_HELLO_DEADLINE_MS 2000U
 #define BT_IDLE_DEADLINE_MS 5000U /* of a connection without a lease, after its last request */
 #define BT_ADOPTION_DEADLINE_MS 30000U
@@ -23,6 +25,7 @@ struct bt_engine_options {
     uint16_t quota; /* slots per uid, 1..slots */
     struct bt_admission_limits admission;
     uint64_t (*now_ms)(void); /* CLOCK_BOOTTIME, which the adoption deadline in the kernel is in */
+    struct bt_audit *audit;   /* borrowed; NULL: nothing is recorded */
 };
 
 /* What a connection may do next; verbs.c says which verbs are permitted in which state. */
@@ -34,9 +37,14 @@ enum bt_connection_state {
     BT_CONNECTION_STATE_MAX
 };
 
+/* Those of the status socket have places and limits of their own: nothing there takes from the others. */
+#define BT_STATUS_CONNECTIONS_MAX BT_SPARE_TOTAL
+#define BT_PLACES_MAX (BT_CONNECTIONS_MAX + BT_STATUS_CONNECTIONS_MAX)
+
 struct bt_connection {
     int fd;
-    uint32_t uid; /* SO_PEERCRED at accept; the only source of authority */
+    bool is_status_only; /* HELLO, STATUS, COUNTERS and nothing else */
+    uint32_t uid;        /* SO_PEERCRED at accept; the only source of authority */
     enum bt_connection_state state;
     uint16_t slot; /* when LEASED */
     uint16_t version;
@@ -48,7 +56,7 @@ struct bt_connection {
 struct bt_engine {
     struct bt_engine_options options;
     struct bt_kernel *kernel;
-    int epoll_fd, listen_fd;
+    int epoll_fd, listen_fd, status_listen_fd;
     uint64_t epoch;
     uint32_t next_serial;
     bool is_healthy;
@@ -56,10 +64,11 @@ struct bt_engine {
     uint64_t collect_due_ms;                 /* 0: none */
     uint64_t adoption_due_ms;                /* 0: no reserved slots */
     uint64_t listen_due_ms;                  /* 0: accepting */
-    struct bt_admission admission;
+    uint64_t summary_due_ms;                 /* 0: nothing was counted */
+    struct bt_admission admission, status_admission;
     struct bt_ledger ledger;
-    struct bt_lease found[BT_POOL_SLOTS_MAX]; /* in the kernel at the start */
-    struct bt_connection connections[BT_CONNECTIONS_MAX];
+    struct bt_lease found[BT_POOL_SLOTS_MAX];        /* in the kernel at the start */
+    struct bt_connection connections[BT_PLACES_MAX]; /* the last ones are those of the status socket */
 };
 
 /* Reads back what an earlier engine left in the kernel and reserves it. kernel: opened, borrowed. listen_fd:
@@ -67,12 +76,17 @@ struct bt_engine {
 int bt_engine_start(struct bt_engine *engine, const struct bt_engine_options *options,
                     struct bt_kernel *kernel, int listen_fd) BT_MUST_CHECK;
 
+/* Listens on the status socket, too; taken over on success. For whoever may not use the main one: answers
+ * HELLO, STATUS and COUNTERS, out of places and token buckets of its own. */
+int bt_engine_listen_status(struct bt_engine *engine, int listen_fd) BT_MUST_CHECK;
+
 /* Waits for events (at most timeout_max_ms; -1: as long as no timer is due) and handles them. Negative errno
  * only when the loop itself cannot go on. */
 int bt_engine_step(struct bt_engine *engine, int timeout_max_ms) BT_MUST_CHECK;
 
 /* Takes over a connected socket of a peer with this uid. On failure the socket stays the caller's. */
 int bt_engine_admit(struct bt_engine *engine, int fd, uint32_t uid) BT_MUST_CHECK;
+int bt_engine_admit_status(struct bt_engine *engine, int fd, uint32_t uid) BT_MUST_CHECK;
 
 /* For verbs.c. Ends the connection's lease in kernel and ledger; the connection stays. */
 void bt_engine_end_lease(struct bt_engine *engine, struct bt_connection *connection);
@@ -82,5 +96,7 @@ void bt_engine_reconcile(struct bt_engine *engine);
 /* Something in the kernel is or may be wrong: unhealthy until a repair has read back equal. */
 void bt_engine_repair(struct bt_engine *engine);
 void bt_engine_release_slot(struct bt_engine *engine, const struct bt_lease *lease);
+/* A device may wait to be deleted: soon, when nothing else is to be done. */
+void bt_engine_schedule_collect(struct bt_engine *engine);
 
 #endif

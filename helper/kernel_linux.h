@@ -1,10 +1,10 @@
 /* What the files kernel_linux*.c share: the one kernel instance, netlink batches and the layout of table inet
  * berth.
  *
- * Only helper/kernel_linux*.c include it. Nothing here allocates (libnftnl does, while the rules of the table
- * are encoded), prints, or takes a name from a client. Elements are keyed by interface *index*: an index is
- * never given to another device while it matters, so a device that somebody makes anew under the same name
- * has no rights.
+ * Only helper/kernel_linux*.c and the commands of helper/admin*.c that look at the kernel or clean it include
+ * it. Nothing here allocates (libnftnl does, while the rules of the table are encoded), prints, or takes a
+ * name from a client. Elements are keyed by interface *index*: an index is never given to another device
+ * while it matters, so a device that somebody makes anew under the same name has no rights.
  */
 #ifndef BERTH_HELPER_KERNEL_LINUX_H
 #define BERTH_HELPER_KERNEL_LINUX_H
@@ -279,6 +279,8 @@ int bt_link_disown_strangers(struct bt_kernel *kernel) BT_MUST_CHECK;
 /* Makes the interfaces of the default routes forward. */
 int bt_uplinks_refresh(struct bt_kernel *kernel) BT_MUST_CHECK;
 int bt_uplinks_return(struct bt_kernel *kernel, int ifindex) BT_MUST_CHECK;
+/* Lets an interface forward, or not. */
+int bt_uplink_set_forwarding(struct bt_kernel *kernel, int ifindex, bool does_forward) BT_MUST_CHECK;
 /* The interface is gone. */
 int bt_uplink_forget(struct bt_kernel *kernel, int ifindex) BT_MUST_CHECK;
 

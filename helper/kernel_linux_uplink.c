@@ -107,7 +107,7 @@ static int read_forwarding(struct bt_kernel *kernel, int ifindex, bool *ret_does
     return error;
 }
 
-static int write_forwarding(struct bt_kernel *kernel, int ifindex)
+int bt_uplink_set_forwarding(struct bt_kernel *kernel, int ifindex, bool does_forward)
 {
     struct bt_batch batch;
     bt_batch_start(kernel, &batch);
@@ -117,7 +117,7 @@ static int write_forwarding(struct bt_kernel *kernel, int ifindex)
     struct nlattr *families = mnl_attr_nest_start(message, IFLA_AF_SPEC);
     struct nlattr *family = mnl_attr_nest_start(message, AF_INET);
     struct nlattr *conf = mnl_attr_nest_start(message, IFLA_INET_CONF);
-    mnl_attr_put_u32(message, IPV4_DEVCONF_FORWARDING, 1);
+    mnl_attr_put_u32(message, IPV4_DEVCONF_FORWARDING, does_forward ? 1 : 0);
     mnl_attr_nest_end(message, conf);
     mnl_attr_nest_end(message, family);
     mnl_attr_nest_end(message, families);
@@ -171,7 +171,7 @@ static int open_uplink(struct bt_kernel *kernel, int ifindex)
             return error;
         kernel->uplinks[kernel->uplink_count++] = (struct bt_uplink){.ifindex = ifindex, .is_borrowed = true};
     }
-    error = write_forwarding(kernel, ifindex);
+    error = bt_uplink_set_forwarding(kernel, ifindex, true);
     return error == -ENODEV ? 0 : error;
 }
 

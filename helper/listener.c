@@ -21,7 +21,7 @@
 #define LOCK_NAME "helper.lock"
 
 /* Enters the directory, made if it is missing, and checks it there: what was checked is what is worked in. */
-static int enter_directory(const char *path, gid_t group)
+static int enter_directory(const char *path, gid_t group, bool is_for_all)
 {
     struct stat status;
     bool is_ours = mkdir(path, 0700) == 0;
@@ -33,7 +33,7 @@ static int enter_directory(const char *path, gid_t group)
     if (status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
         return -EPERM;
     if (is_ours)
-        return fchown(fd, 0, group) < 0 || fchmod(fd, 0750) < 0 ? -errno : 0;
+        return fchown(fd, 0, group) < 0 || fchmod(fd, is_for_all ? 0755 : 0750) < 0 ? -errno : 0;
     bool may_group_enter = status.st_gid == group && (status.st_mode & S_IXGRP) != 0;
     return may_group_enter || (status.st_mode & S_IXOTH) != 0 ? 0 : -EACCES;
 }
@@ -51,7 +51,7 @@ static int take_lock(int *ret_lock_fd)
 }
 
 /* In the working directory: a name is enough, and no path is looked up twice. */
-static int bind_socket(const char *name, gid_t group, int *ret_listen_fd)
+static int bind_socket(const char *name, gid_t group, bool is_for_all, int *ret_listen_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t length = strlen(name);
@@ -66,7 +66,8 @@ static int bind_socket(const char *name, gid_t group, int *ret_listen_fd)
     if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
         return -errno;
     /* Listening comes last: nobody connects before owner and mode are right. */
-    if (fchownat(AT_FDCWD, name, 0, group, AT_SYMLINK_NOFOLLOW) < 0 || chmod(name, 0660) < 0)
+    if (fchownat(AT_FDCWD, name, 0, group, AT_SYMLINK_NOFOLLOW) < 0 ||
+        chmod(name, is_for_all ? 0666 : 0660) < 0)
         return -errno;
     if (listen(fd, BACKLOG) < 0)
         return -errno;
@@ -74,15 +75,15 @@ static int bind_socket(const char *name, gid_t group, int *ret_listen_fd)
     return 0;
 }
 
-static int open_in_directory(const char *directory, const char *name, gid_t group, int *ret_listen_fd,
-                             int *ret_lock_fd)
+static int open_in_directory(const char *directory, const char *name, gid_t group, bool is_for_all,
+                             int *ret_listen_fd, int *ret_lock_fd)
 {
     bt_auto_fd lock_fd = -1, listen_fd = -1;
-    int error = enter_directory(directory, group);
+    int error = enter_directory(directory, group, is_for_all);
     if (error == 0)
         error = take_lock(&lock_fd);
     if (error == 0)
-        error = bind_socket(name, group, &listen_fd);
+        error = bind_socket(name, group, is_for_all, &listen_fd);
     if (chdir("/") < 0 && error == 0)
         error = -errno;
     if (error < 0)
@@ -108,7 +109,8 @@ static const char *advise(int error)
     }
 }
 
-int bt_listener_open(const char *socket_path, gid_t group, int *ret_listen_fd, int *ret_lock_fd)
+int bt_listener_open(const char *socket_path, gid_t group, bool is_for_all, int *ret_listen_fd,
+                     int *ret_lock_fd)
 {
     char directory[PATH_MAX];
     const char *slash = strrchr(socket_path, '/');
@@ -117,7 +119,7 @@ int bt_listener_open(const char *socket_path, gid_t group, int *ret_listen_fd, i
     if (socket_path[0] == '/' && length > 0 && length < sizeof(directory)) {
         memcpy(directory, socket_path, length);
         directory[length] = '\0';
-        error = open_in_directory(directory, slash + 1, group, ret_listen_fd, ret_lock_fd);
+        error = open_in_directory(directory, slash + 1, group, is_for_all, ret_listen_fd, ret_lock_fd);
     }
     if (error < 0)
         bt_say_error("the socket for clients cannot be made", error, advise(error));

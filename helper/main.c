@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "helper/accounts.h"
+#include "helper/admin.h"
 #include "helper/config.h"
 #include "helper/engine.h"
 #include "helper/listener.h"
@@ -23,19 +24,24 @@
 #define GROUP_NAME "berth"
 
 static const char usage[] =
-    "usage: berth-helper listen [--socket PATH] [--config PATH] [--user UID] [--group GID]\n"
-    "  serves " BT_LISTENER_PATH_DEFAULT " (or PATH, or the socket that a service manager passes)\n"
+    "usage: berth-helper listen [--socket PATH] [--status-socket PATH] [--config PATH]\n"
+    "                           [--user UID] [--group GID]\n"
+    "       berth-helper install [--dry-run] | uninstall [--dry-run] | status | check\n"
+    "       berth-helper audit [--verify] [--lines N] | firewall [--remove]   (each: [--config PATH])\n"
+    "  listen serves " BT_LISTENER_PATH_DEFAULT " (or PATH, or the socket that a service manager passes)\n"
+    "  --status-socket  a second socket, for everybody, that tells the state and nothing else\n"
     "  --config  numeric configuration, default " BT_CONFIG_PATH_DEFAULT "\n"
     "  --user    run as this uid (and gid) instead of " USER_NAME "\n"
     "  --group   let members of this gid connect instead of " GROUP_NAME "\n";
 
 struct options {
-    const char *socket_path, *config_path;
+    const char *socket_path, *status_path, *config_path;
     uint32_t user_uid, socket_gid; /* BT_CONFIG_ID_UNSET: from the configuration */
 };
 
 /* Constant size, never freed: the engine allocates nothing. */
 static struct bt_engine engine;
+static struct bt_audit audit;
 
 static int refuse_usage(void)
 {
@@ -54,7 +60,7 @@ static int parse_id(const char *text, uint32_t *ret_id)
 
 static int parse_options(int count, char **arguments, struct options *ret_options)
 {
-    struct options options = {BT_LISTENER_PATH_DEFAULT, NULL, BT_CONFIG_ID_UNSET, BT_CONFIG_ID_UNSET};
+    struct options options = {BT_LISTENER_PATH_DEFAULT, NULL, NULL, BT_CONFIG_ID_UNSET, BT_CONFIG_ID_UNSET};
     for (int i = 0; i < count; i += 2) {
         const char *name = arguments[i], *value = arguments[i + 1];
         int error = 0;
@@ -62,6 +68,8 @@ static int parse_options(int count, char **arguments, struct options *ret_option
             return -EINVAL;
         if (strcmp(name, "--socket") == 0)
             options.socket_path = value;
+        else if (strcmp(name, "--status-socket") == 0)
+            options.status_path = value;
         else if (strcmp(name, "--config") == 0)
             options.config_path = value;
         else if (strcmp(name, "--user") == 0)
@@ -147,21 +155,73 @@ static int read_config(const struct options *options, struct bt_config *config)
     return resolve_accounts(config);
 }
 
-/* Stage 2: everything that needs root is opened here. */
-static int open_all(const struct options *options, const struct bt_config *config, int *listen_fd,
-                    int *ret_lock_fd, struct bt_kernel **ret_kernel)
+/* What stage 2 opens: everything that needs root. Held until the end of the process. */
+struct opened {
+    int listen_fd, status_fd, lock_fd, status_lock_fd;
+    struct bt_kernel *kernel;
+    struct bt_audit *audit; /* NULL: switched off */
+};
+
+static int check_passed(int fd)
 {
-    int error;
-    if (*listen_fd >= 0) {
-        error = bt_listener_check_passed(*listen_fd);
-        if (error < 0)
-            bt_say_error("the passed socket is not a listening SOCK_SEQPACKET", error, "see the socket unit");
-    } else {
-        error = bt_listener_open(options->socket_path, config->socket_gid, listen_fd, ret_lock_fd);
+    int error = fd < 0 ? 0 : bt_listener_check_passed(fd);
+    if (error < 0)
+        bt_say_error("a passed socket is not a listening SOCK_SEQPACKET", error, "see the socket units");
+    return error;
+}
+
+static int open_sockets(const struct options *options, const struct bt_config *config, struct opened *opened)
+{
+    int error = check_passed(opened->listen_fd);
+    if (error == 0)
+        error = check_passed(opened->status_fd);
+    if (error == 0 && opened->listen_fd < 0)
+        error = bt_listener_open(options->socket_path, config->socket_gid, false, &opened->listen_fd,
+                                 &opened->lock_fd);
+    if (error == 0 && opened->status_fd < 0 && options->status_path)
+        error = bt_listener_open(options->status_path, config->socket_gid, true, &opened->status_fd,
+                                 &opened->status_lock_fd);
+    return error;
+}
+
+static const char *advise_audit(int error)
+{
+    switch (error) {
+    case -EALREADY:
+        return "another berth-helper writes it; stop that one first";
+    case -EPERM:
+        return "audit_folder and its files must be root's, and writable by root alone";
+    case -EUCLEAN:
+        return "its files have another size; move them away, or set audit_lines back";
+    case -ENOSPC:
+        return "it needs all its space at the start; see audit_lines";
+    default:
+        return "see audit_folder in the configuration; `none` switches it off";
     }
+}
+
+static int open_audit(const struct bt_config *config, struct opened *opened)
+{
+    if (config->audit_folder[0] == '\0') {
+        bt_say("no audit log is written (audit_folder: none)");
+        return 0;
+    }
+    int error = bt_audit_open(config->audit_folder, config->audit_lines, &audit);
+    if (error < 0)
+        bt_say_error("the audit log cannot be opened", error, advise_audit(error));
+    else
+        opened->audit = &audit;
+    return error;
+}
+
+static int open_all(const struct options *options, const struct bt_config *config, struct opened *opened)
+{
+    int error = open_sockets(options, config, opened);
+    if (error == 0)
+        error = open_audit(config, opened);
     if (error < 0)
         return error;
-    error = bt_kernel_open(&config->kernel, ret_kernel);
+    error = bt_kernel_open(&config->kernel, &opened->kernel);
     if (error < 0)
         bt_say_error("the kernel's netlink sockets cannot be opened", error,
                      "nf_tables and nf_conntrack_netlink must be available");
@@ -190,15 +250,18 @@ static int give_up_rights(const struct bt_config *config)
     return error;
 }
 
-static int serve(const struct bt_config *config, struct bt_kernel *kernel, int listen_fd)
+static int serve(const struct bt_config *config, const struct opened *opened)
 {
     struct bt_engine_options options = {
         .pool = config->kernel.pool,
         .quota = config->quota < config->kernel.pool.slots ? config->quota : config->kernel.pool.slots,
         .admission = config->admission,
         .now_ms = boottime_ms,
+        .audit = opened->audit,
     };
-    int error = bt_engine_start(&engine, &options, kernel, listen_fd);
+    int error = bt_engine_start(&engine, &options, opened->kernel, opened->listen_fd);
+    if (error == 0 && opened->status_fd >= 0)
+        error = bt_engine_listen_status(&engine, opened->status_fd);
     if (error == 0)
         bt_say("ready");
     while (error == 0)
@@ -210,36 +273,41 @@ static int serve(const struct bt_config *config, struct bt_kernel *kernel, int l
 static int run_listen(const struct options *options, char *const *environment)
 {
     struct bt_config config;
-    struct bt_kernel *kernel = NULL;
-    int listen_fd = -1, lock_fd = -1;
+    struct bt_passed_sockets passed;
 
     if (geteuid() != 0) {
         bt_say("must be started by root; it gives root up itself");
         return 1;
     }
-    int error = bt_sanitise_find_passed_socket(environment, &listen_fd);
+    int error = bt_sanitise_find_passed_sockets(environment, &passed);
     if (error < 0) {
-        bt_say_error("LISTEN_FDS and LISTEN_PID do not name one socket", error, "see the socket unit");
+        bt_say_error("LISTEN_FDS, LISTEN_PID and LISTEN_FDNAMES do not name the helper's sockets", error,
+                     "see the socket units");
         return 1;
     }
-    error = bt_sanitise(listen_fd);
+    error = bt_sanitise(passed.count);
     if (error < 0) {
         bt_say_error("the inherited state cannot be made safe", error, NULL);
         return 1;
     }
-    if (read_config(options, &config) < 0 || open_all(options, &config, &listen_fd, &lock_fd, &kernel) < 0 ||
+    struct opened opened = {
+        .listen_fd = passed.main_fd, .status_fd = passed.status_fd, .lock_fd = -1, .status_lock_fd = -1};
+    if (read_config(options, &config) < 0 || open_all(options, &config, &opened) < 0 ||
         give_up_rights(&config) < 0)
         return 1;
-    return serve(&config, kernel, listen_fd) < 0 ? 1 : 0; /* exit closes the rest */
+    return serve(&config, &opened) < 0 ? 1 : 0; /* exit closes the rest */
 }
 
 int main(int argc, char **argv, char **environment)
 {
     struct options options;
+    int status;
     if (argc < 1)
         return 127; /* an empty argument vector: everything below would read past it */
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0))
         return write(STDOUT_FILENO, usage, sizeof(usage) - 1) < 0 ? 1 : 0;
+    if (argc >= 2 && bt_admin_run(argc - 1, argv + 1, &status))
+        return status;
     if (argc < 2 || strcmp(argv[1], "listen") != 0 || parse_options(argc - 2, argv + 2, &options) < 0)
         return refuse_usage();
     return run_listen(&options, environment);

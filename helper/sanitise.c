@@ -1,7 +1,7 @@
 /* Stage 1: environment, descriptors, signals, limits, umask, directory.
  *
  * Called by main before anything else is opened. Should: leave nothing that the starter chose. Must not: read
- * a file, or trust a variable other than the two of socket activation.
+ * a file, or trust a variable other than the three of socket activation.
  */
 #include "helper/sanitise.h"
 
@@ -17,36 +17,64 @@
 #include "helper/admission.h"
 
 #define PASSED_FD 3 /* SD_LISTEN_FDS_START */
-#define FDS_NEEDED (BT_CONNECTIONS_MAX + 64U)
+#define STATUS_NAME "status"
+#define FDS_NEEDED (BT_CONNECTIONS_MAX + BT_SPARE_TOTAL + 64U)
 #define FDS_AT_LEAST 128U
+
+static const char *find_variable(char *const *environment, const char *name)
+{
+    size_t length = strlen(name);
+    for (; environment && *environment; environment++)
+        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
+            return *environment + length + 1;
+    return NULL;
+}
 
 static int parse_variable(char *const *environment, const char *name, uint64_t *ret_number)
 {
-    size_t length = strlen(name);
-    for (; environment && *environment; environment++) {
-        const char *text = *environment;
-        if (strncmp(text, name, length) == 0 && text[length] == '=')
-            return bt_number_parse(text + length + 1, strnlen(text + length + 1, 16), 0, INT32_MAX,
-                                   ret_number);
-    }
-    return -ENOENT;
+    const char *text = find_variable(environment, name);
+    return text ? bt_number_parse(text, strnlen(text, 16), 0, INT32_MAX, ret_number) : -ENOENT;
 }
 
-int bt_sanitise_find_passed_socket(char *const *environment, int *ret_fd)
+/* Which of two names, separated by a colon, is the status socket's: 0 or 1. */
+static int find_status_name(const char *names)
 {
+    const char *colon = names ? strchr(names, ':') : NULL;
+    if (!colon)
+        return -EINVAL;
+    bool is_first = (size_t)(colon - names) == strlen(STATUS_NAME) &&
+                    strncmp(names, STATUS_NAME, strlen(STATUS_NAME)) == 0;
+    bool is_second = strcmp(colon + 1, STATUS_NAME) == 0;
+    if (is_first == is_second)
+        return -EINVAL;
+    return is_first ? 0 : 1;
+}
+
+int bt_sanitise_find_passed_sockets(char *const *environment, struct bt_passed_sockets *ret)
+{
+    struct bt_passed_sockets passed = {.count = 0, .main_fd = -1, .status_fd = -1};
     uint64_t pid = 0, count = 0;
+    const char *names = find_variable(environment, "LISTEN_FDNAMES");
     int error = parse_variable(environment, "LISTEN_PID", &pid);
     if (error == -ENOENT || (error == 0 && pid != (uint64_t)getpid())) {
-        *ret_fd = -1; /* nothing, or meant for an ancestor */
+        *ret = passed; /* nothing, or meant for an ancestor */
         return 0;
     }
     if (error == 0)
         error = parse_variable(environment, "LISTEN_FDS", &count);
     if (error < 0)
         return -EINVAL;
-    if (count > 1)
+    if (count > 2)
         return -E2BIG;
-    *ret_fd = count == 1 ? PASSED_FD : -1;
+    int status_place = count == 2 ? find_status_name(names) : 1;
+    if (status_place < 0 || (count == 1 && names && strcmp(names, STATUS_NAME) == 0))
+        return -EINVAL;
+    passed.count = (unsigned)count;
+    if (count > 0)
+        passed.main_fd = PASSED_FD + 1 - status_place;
+    if (count == 2)
+        passed.status_fd = PASSED_FD + status_place;
+    *ret = passed;
     return 0;
 }
 
@@ -66,15 +94,21 @@ static int fix_standard_fds(void)
     return 0;
 }
 
-static int close_other_fds(int kept_fd)
+static int close_other_fds(unsigned kept_count)
 {
-    if (kept_fd < 0)
-        return close_range(3, ~0U, 0) < 0 ? -errno : 0;
-    if (kept_fd > 3 && close_range(3, (unsigned)kept_fd - 1, 0) < 0)
+    if (close_range(PASSED_FD + kept_count, ~0U, 0) < 0)
         return -errno;
-    if (close_range((unsigned)kept_fd + 1, ~0U, 0) < 0)
-        return -errno;
-    return fcntl(kept_fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0;
+    for (unsigned i = 0; i < kept_count; i++)
+        if (fcntl((int)(PASSED_FD + i), F_SETFD, FD_CLOEXEC) < 0)
+            return -errno;
+    return 0;
+}
+
+/* A peer that is gone, a file that may not grow, and timers of the starter, which outlive execve(2). */
+static bool is_ignored(int number)
+{
+    return number == SIGPIPE || number == SIGXFSZ || number == SIGALRM || number == SIGVTALRM ||
+           number == SIGPROF;
 }
 
 static int reset_signals(void)
@@ -83,15 +117,26 @@ static int reset_signals(void)
     sigset_t none;
     for (int number = 1; number < NSIG; number++)
         if (number != SIGKILL && number != SIGSTOP)
-            (void)sigaction(number, number == SIGPIPE ? &ignore : &standard, NULL); /* some are libc's own */
+            (void)sigaction(number, is_ignored(number) ? &ignore : &standard, NULL); /* some are libc's own */
     if (sigemptyset(&none) < 0 || sigprocmask(SIG_SETMASK, &none, NULL) < 0)
         return -errno;
     return 0;
 }
 
+/* A limit on time would end the engine in the middle of its work, one on files keeps it from writing. Who may
+ * not lift them (root of a user namespace) is told at the start. */
+static int lift_limits(void)
+{
+    const struct rlimit none = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+    return setrlimit(RLIMIT_CPU, &none) < 0 || setrlimit(RLIMIT_FSIZE, &none) < 0 ? -errno : 0;
+}
+
 static int set_limits(void)
 {
     struct rlimit limit = {.rlim_cur = 0, .rlim_max = 0};
+    int error = lift_limits();
+    if (error < 0)
+        return error;
     if (setrlimit(RLIMIT_CORE, &limit) < 0 || getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return -errno;
     if (limit.rlim_max < FDS_NEEDED) {
@@ -105,12 +150,12 @@ static int set_limits(void)
     return setrlimit(RLIMIT_NOFILE, &limit) < 0 ? -errno : 0;
 }
 
-int bt_sanitise(int kept_fd)
+int bt_sanitise(unsigned kept_count)
 {
     if (clearenv() != 0)
         return -ENOMEM;
     umask(077);
-    int error = close_other_fds(kept_fd);
+    int error = close_other_fds(kept_count);
     if (error == 0)
         error = fix_standard_fds();
     if (error == 0)

@@ -150,6 +150,7 @@ static enum bt_status make_lease(struct bt_engine *engine, const struct bt_reque
         if (error != -EBUSY && error != -EEXIST)
             break;
     }
+    bt_engine_schedule_collect(engine); /* of what could not be undone at once */
     bt_say_error("the kernel refused a lease", error, NULL);
     return BT_STATUS_KERNEL;
 }
@@ -311,15 +312,16 @@ static enum bt_status answer_reconcile(struct bt_engine *engine, struct bt_conne
 static const struct verb_entry {
     unsigned permitted_states;
     bool is_charged;
+    bool is_for_all; /* on the status socket, too */
     verb_handler handler;
 } verb_table[BT_VERB_MAX] = {
-    [BT_VERB_HELLO] = {IN_NEW, false, answer_hello}, /* paid for by connecting */
-    [BT_VERB_STATUS] = {IN_READY | IN_LEASED, true, answer_status},
-    [BT_VERB_LEASE] = {IN_READY, true, answer_lease},
-    [BT_VERB_SEAL] = {IN_LEASED, false, answer_seal},
-    [BT_VERB_COUNTERS] = {IN_LEASED, true, answer_counters},
-    [BT_VERB_RELEASE] = {IN_LEASED, true, answer_release},
-    [BT_VERB_RECONCILE] = {IN_READY | IN_LEASED, true, answer_reconcile},
+    [BT_VERB_HELLO] = {IN_NEW, false, true, answer_hello}, /* paid for by connecting */
+    [BT_VERB_STATUS] = {IN_READY | IN_LEASED, true, true, answer_status},
+    [BT_VERB_LEASE] = {IN_READY, true, false, answer_lease},
+    [BT_VERB_SEAL] = {IN_LEASED, false, false, answer_seal},
+    [BT_VERB_COUNTERS] = {IN_LEASED, true, true, answer_counters},
+    [BT_VERB_RELEASE] = {IN_LEASED, true, false, answer_release},
+    [BT_VERB_RECONCILE] = {IN_READY | IN_LEASED, true, false, answer_reconcile},
 };
 
 bool bt_verbs_is_charged(enum bt_verb verb)
@@ -333,7 +335,9 @@ bool bt_verbs_answer(struct bt_engine *engine, struct bt_connection *connection,
     const struct verb_entry *entry = &verb_table[request->verb];
     bool was_new = connection->state == BT_CONNECTION_NEW;
     *ret_passed_fd = -1;
-    if ((entry->permitted_states & (1U << connection->state)) == 0)
+    if (connection->is_status_only && !entry->is_for_all)
+        reply->status = BT_STATUS_NOT_PERMITTED;
+    else if ((entry->permitted_states & (1U << connection->state)) == 0)
         reply->status = BT_STATUS_STATE;
     else
         reply->status = entry->handler(engine, connection, request, reply, ret_passed_fd);

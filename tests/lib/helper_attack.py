@@ -80,12 +80,13 @@ def case(name, oracle=True):
         failures = []
         world = World.current
         began = time.monotonic()
-        before = world.snapshot() if oracle else None
+        before = None
         try:
+            before = world.snapshot() if oracle else None
             deed()
         except Exception:  # whatever went wrong is this case's failure, and the next one still runs
             failures.append(traceback.format_exc(limit=-3, chain=False))
-        if oracle:
+        if before:
             failures += world.differences(before)
         if time.monotonic() - began > 5:
             note(f"{time.monotonic() - began:.1f} s")
@@ -563,6 +564,7 @@ class World:
         self.audit = AuditReader("/tmp/audit")
         self.starter = []  # put in front of the helper's command
         self.settings = {"user_uid": HELPER_UID, "socket_group": CLIENTS_GID, "slots": 16, "slots_per_uid": 6, "audit_folder": "/tmp/audit",
+                         "audit_lines": AuditReader.SEGMENT_LINES,
                          "requests_per_second": 100000, "requests_burst": 1000000}
 
     def configure(self, **settings):

@@ -149,6 +149,7 @@ world_start() {
 user_uid: $WORLD_BERTH_ID
 user_gid: $WORLD_BERTH_ID
 socket_group: $WORLD_BERTH_ID
+audit_folder: $WORLD/audit
 END
     helper_start
 }

@@ -25,6 +25,8 @@ slots: 8
 slots_per_uid: 3
 requests_per_second: 1000
 requests_burst: 1000
+audit_folder: /tmp/audit
+audit_lines: 64
 END
 
 # Returns when it says that it is ready. Not in a subshell: HELPER_PID is what the rest works with.
@@ -322,7 +324,7 @@ check "a slot whose keeper died with the helper waits" bash -c "'$TOOL' --user $
 
 # ---- other entrances and refusals, while the deadline passes -------------------------------------------------
 check_status "no command: usage" 64 '^usage: berth-helper listen' "$HELPER"
-check_status "an unknown command: usage" 64 '^usage: berth-helper listen' "$HELPER" install
+check_status "an unknown command: usage" 64 '^usage: berth-helper listen' "$HELPER" instal
 check_status "an option without its value" 64 '^usage:' "$HELPER" listen --socket
 check_status "not started by root" 1 'must be started by root' \
     setpriv --reuid $ALICE --regid $ALICE --clear-groups "$HELPER" listen

@@ -1,0 +1,253 @@
+/* `berth-helper install`: accounts, configuration and units, each only if it is not as it should be.
+ *
+ * Run by root, by hand or from a package, as often as one likes. It refuses before it changes anything when
+ * the address blocks are taken or the program lies where others can write. It must not change a configuration
+ * that is there, nor use a shell.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "helper/accounts.h"
+#include "helper/admin.h"
+
+#define GROUPADD "/usr/sbin/groupadd"
+#define USERADD "/usr/sbin/useradd"
+#define TMPFILES "/usr/bin/systemd-tmpfiles"
+#define FILE_SIZE_MAX 16384
+
+static const char configuration[] =
+    "# berth-helper's configuration; see berth-helper(8). Everything is optional.\n"
+    "#slots: 256\n"
+    "#slots_per_uid: 64\n"
+    "#tap_base: 10.243.0.0\n"
+    "#bridge_base: 10.242.0.0\n"
+    "#uplink_private: allow\n"
+    "#audit_folder: /var/log/berth\n";
+
+/* ---- before anything is changed ----------------------------------------------------------------------- */
+
+static uint32_t round_up(uint32_t number)
+{
+    uint32_t size = 1;
+    while (size < number)
+        size *= 2;
+    return size;
+}
+
+/* 0: free. 1: taken, or it cannot be told; it has been said. */
+static int check_blocks(const struct bt_config *config)
+{
+    const struct bt_pool *pool = &config->kernel.pool;
+    const struct {
+        const char *what;
+        uint32_t base, size;
+    } blocks[] = {{"tap_base", pool->tap_base, round_up(2U * pool->slots)},
+                  {"bridge_base", pool->bridge_base, round_up(8U * pool->slots)}};
+    int bad = 0;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(blocks); i++) {
+        int overlaps = bt_admin_find_overlap(blocks[i].what, blocks[i].base, blocks[i].size, false);
+        if (overlaps < 0)
+            bt_admin_complain("the routes of this host cannot be read: %s", strerror(-overlaps));
+        else if (overlaps == 0)
+            bt_admin_tell("free: the addresses of %s", blocks[i].what);
+        bad += overlaps != 0;
+    }
+    return bad;
+}
+
+static int check_program(void)
+{
+    char path[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    if (length < 0) {
+        bt_admin_complain("/proc/self/exe: %s; is /proc mounted?", strerror(errno));
+        return 1;
+    }
+    path[length] = '\0';
+    if (strcmp(path, BT_ADMIN_HELPER) != 0) {
+        bt_admin_complain(
+            "this program is %s, and the units start %s: run `make install` first, then %s install", path,
+            BT_ADMIN_HELPER, BT_ADMIN_HELPER);
+        return 1;
+    }
+    return bt_admin_walk(path) > 0 ? 1 : 0;
+}
+
+/* ---- accounts ----------------------------------------------------------------------------------------- */
+
+static int make_account(const struct bt_admin *admin, const char *what, const char *file, const char *name,
+                        const char *const *command)
+{
+    uint32_t number, second;
+    bool is_user = strcmp(what, "user") == 0;
+    if (bt_accounts_read(file, name, &number, is_user ? &second : NULL) == 0) {
+        bt_admin_tell("found: %s %s (%u)", what, name, number);
+        return 0;
+    }
+    if (admin->is_dry_run) {
+        bt_admin_tell("would make: %s %s", what, name);
+        return 0;
+    }
+    int status = bt_admin_spawn(command, false);
+    if (status != 0 || bt_accounts_read(file, name, &number, is_user ? &second : NULL) < 0) {
+        bt_admin_complain("%s did not make the %s %s (%d); make it by hand", command[0], what, name, status);
+        return 1;
+    }
+    bt_admin_tell("made: %s %s (%u)", what, name, number);
+    return 0;
+}
+
+static int make_accounts(const struct bt_admin *admin)
+{
+    static const char *const group[] = {GROUPADD, "--system", "berth", NULL};
+    static const char *const user[] = {
+        USERADD,        "--system", "--user-group",      "--no-create-home", "--home-dir",
+        "/nonexistent", "--shell",  "/usr/sbin/nologin", "_berth",           NULL};
+    int bad = make_account(admin, "group", "/etc/group", "berth", group);
+    return bad + make_account(admin, "user", "/etc/passwd", "_berth", user);
+}
+
+/* ---- files -------------------------------------------------------------------------------------------- */
+
+static int make_folder_of(const char *path)
+{
+    char folder[PATH_MAX];
+    (void)snprintf(folder, sizeof(folder), "%s", path);
+    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(folder, 0755) < 0 && errno != EEXIST)
+            return -errno;
+        *slash = '/';
+    }
+    return 0;
+}
+
+static int read_file(const char *path, char ret_text[FILE_SIZE_MAX], size_t *ret_length)
+{
+    bt_auto_fd fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    ssize_t got = fd < 0 ? -1 : read(fd, ret_text, FILE_SIZE_MAX);
+    if (got < 0)
+        return -errno;
+    *ret_length = (size_t)got;
+    return 0;
+}
+
+/* Beside its place, then renamed: a reader sees the old one or the new one. */
+static int write_file(const char *path, const char *content)
+{
+    char fresh[PATH_MAX];
+    size_t length = strlen(content);
+    (void)snprintf(fresh, sizeof(fresh), "%s.new", path);
+    int error = make_folder_of(path);
+    if (error < 0)
+        return error;
+    if (unlink(fresh) < 0 && errno != ENOENT)
+        return -errno;
+    bt_auto_fd fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return -errno;
+    if (write(fd, content, length) != (ssize_t)length)
+        error = errno != 0 ? -errno : -EIO;
+    else if (fchmod(fd, 0644) < 0 || fsync(fd) < 0 || rename(fresh, path) < 0)
+        error = -errno;
+    if (error < 0)
+        (void)unlink(fresh);
+    return error;
+}
+
+static int install_file(const struct bt_admin *admin, const struct bt_admin_file *file, bool is_kept)
+{
+    char text[FILE_SIZE_MAX];
+    size_t length = 0;
+    int error = read_file(file->path, text, &length);
+    bool is_there = error == 0;
+    if (is_there &&
+        (is_kept || (length == strlen(file->content) && memcmp(text, file->content, length) == 0))) {
+        bt_admin_tell("found: %s", file->path);
+        return 0;
+    }
+    if (admin->is_dry_run) {
+        bt_admin_tell("would write: %s", file->path);
+        return 0;
+    }
+    error = is_there || error == -ENOENT ? write_file(file->path, file->content) : error;
+    if (error < 0) {
+        bt_admin_complain("%s cannot be written: %s", file->path, strerror(-error));
+        return 1;
+    }
+    bt_admin_tell("%s: %s", is_there ? "replaced" : "wrote", file->path);
+    return 0;
+}
+
+static int install_files(const struct bt_admin *admin)
+{
+    static const struct bt_admin_file config = {BT_CONFIG_PATH_DEFAULT, configuration};
+    int bad = install_file(admin, &config, true);
+    for (size_t i = 0; i < bt_admin_unit_count; i++)
+        bad += install_file(admin, &bt_admin_units[i], false);
+    return bad;
+}
+
+/* ---- starting ----------------------------------------------------------------------------------------- */
+
+static int run_all(const struct bt_admin *admin, const char *const *const *commands, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int status = admin->is_dry_run ? 0 : bt_admin_spawn(commands[i], false);
+        if (status != 0) {
+            bt_admin_complain("%s %s failed (%d)", commands[i][0], commands[i][1], status);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* The service is restarted: an upgrade is one, and those who hold leases adopt them again. */
+static int start(const struct bt_admin *admin)
+{
+    static const char *const folders[] = {TMPFILES, "--create", "/etc/tmpfiles.d/berth.conf", NULL};
+    static const char *const reload[] = {BT_ADMIN_SYSTEMCTL, "daemon-reload", NULL};
+    static const char *const sockets[] = {
+        BT_ADMIN_SYSTEMCTL, "enable", "--now", "berth-helper.socket", "berth-helper-status.socket", NULL};
+    static const char *const services[] = {BT_ADMIN_SYSTEMCTL, "enable", "berth-helper.service",
+                                           "berth-firewall.service", NULL};
+    static const char *const restart[] = {BT_ADMIN_SYSTEMCTL, "restart", "berth-firewall.service",
+                                          "berth-helper.service", NULL};
+    const char *const *const commands[] = {folders, reload, sockets, services, restart};
+    if (access(BT_ADMIN_SYSTEMCTL, X_OK) < 0 || access("/run/systemd/system", F_OK) < 0) {
+        bt_admin_tell(
+            "no systemd runs here: start `%s listen --status-socket /run/berth-status/helper.sock` as "
+            "root, and `%s firewall` after each start of another firewall",
+            BT_ADMIN_HELPER, BT_ADMIN_HELPER);
+        return bt_admin_firewall(admin);
+    }
+    int bad = run_all(admin, commands, BT_ARRAY_LENGTH(commands));
+    if (bad == 0)
+        bt_admin_tell("%s: berth-helper.socket, berth-helper-status.socket, berth-helper.service, "
+                      "berth-firewall.service",
+                      admin->is_dry_run ? "would enable and restart" : "enabled and restarted");
+    return bad;
+}
+
+int bt_admin_install(const struct bt_admin *admin)
+{
+    struct bt_config config;
+    if (geteuid() != 0) {
+        bt_admin_complain("install must be run by root");
+        return 1;
+    }
+    if (bt_admin_read_config(admin, &config) < 0 || check_program() > 0 || check_blocks(&config) > 0) {
+        bt_admin_complain("nothing was changed");
+        return 1;
+    }
+    if (make_accounts(admin) > 0 || install_files(admin) > 0 || start(admin) > 0)
+        return 1;
+    bt_admin_tell("%s; users that may run agents: usermod -a -G berth USER",
+                  admin->is_dry_run ? "nothing was changed" : "installed");
+    return 0;
+}
