@@ -56,6 +56,16 @@ static size_t bt_output_fit(const char *text, size_t columns)
     return length;
 }
 
+/* U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069: they change the order or the lines of what is around
+ * them (Unicode TR #36). */
+static bool bt_output_reorders(const unsigned char *at)
+{
+    if (at[0] != 0xe2)
+        return false;
+    return (at[1] == 0x80 && (at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae))) ||
+           (at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9);
+}
+
 void bt_output_clean(char *text)
 {
     bool is_after_letter = false; /* within a character of several bytes */
@@ -67,6 +77,8 @@ void bt_output_clean(char *text)
         bool is_c1 = *at == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f;
         bool is_lone = *at >= 0x80 && *at <= 0x9f && !is_after_letter;
         is_after_letter = *at >= 0x80 && !is_c1 && !is_lone;
+        if (bt_output_reorders(at))
+            memset(at, '?', 3);
         if (is_c1)
             at[1] = '?';
         if (is_control || is_c1 || is_lone)
@@ -152,7 +164,8 @@ void bt_output_document(struct bt_output *output, json_t *document)
         if (!document)
             document =
                 json_pack("{s:{s:s, s:i}}", "error", "message", "the result is not UTF-8 text", "status", 1);
-        json_dumpf(document, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY);
+        /* In ASCII: a terminal may be what reads it, and names are an agent's. */
+        json_dumpf(document, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
         fputc('\n', stdout);
         output->has_document = true;
     }

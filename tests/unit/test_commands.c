@@ -233,7 +233,9 @@ static void t_output_lets_no_control_through(void **state)
           "??31m"); /* U+009B, a CSI in one character */
     clean("\x9b"
           "31m",
-          "?31m"); /* the same as a lone byte */
+          "?31m");                              /* the same as a lone byte */
+    clean("gpj.\xe2\x80\xae.sh", "gpj.???.sh"); /* U+202E: what follows runs from right to left */
+    clean("\xe2\x82\xac \xe2\x80", "\xe2\x82\xac \xe2\x80");
     clean("gr\xc3\xbc\xc3\x9f"
           "e",
           "gr\xc3\xbc\xc3\x9f"
