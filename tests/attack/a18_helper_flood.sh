@@ -11,6 +11,7 @@ fi
 . "$SOURCE/tests/lib/tap.bash"
 cd /tmp || exit 1
 ip link set lo up
+: >helper.log
 printf 'user_uid: 900\nsocket_group: 901\nrequests_per_second: 200\nrequests_burst: 1000\naudit_folder: /tmp/audit\n' >helper.conf
 "${WORLD_HELPER:-$SOURCE/build/berth-helper}" listen --config /tmp/helper.conf 2>helper.log &
 HELPER_PID=$!

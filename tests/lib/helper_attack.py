@@ -495,7 +495,7 @@ CHANGING_SETS = {"state", "agent_flows", "gateway_flows"}
 class AuditReader:
     """Reads on in the audit log; keeps the chain and who holds what according to it."""
 
-    LINE, SEGMENT_LINES, SEGMENTS = 320, 8192, 8
+    LINE, SEGMENT_LINES, SEGMENTS = 384, 8192, 8
     GIVEN, TAKEN = ("LEASE", "ADOPT"), ("RELEASE", "EOF", "EXPIRE")
 
     def __init__(self, folder):
@@ -510,7 +510,8 @@ class AuditReader:
         place = (number - 1) % (self.SEGMENT_LINES * self.SEGMENTS)
         try:
             with open(f"{self.folder}/audit.{place // self.SEGMENT_LINES}", "rb") as file:
-                return os.pread(file.fileno(), self.LINE, place % self.SEGMENT_LINES * self.LINE)
+                size = os.fstat(file.fileno()).st_size // self.SEGMENT_LINES  # of a line, padded
+                return os.pread(file.fileno(), size, place % self.SEGMENT_LINES * size)
         except FileNotFoundError:
             return b""
 
