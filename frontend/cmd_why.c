@@ -116,6 +116,10 @@ static int bt_why_policy(struct bt_context *context, json_t **ret_policy, struct
     struct bt_agent agent = {0};
     int r;
 
+    if (!name && !bt_option_is_set(&context->arguments, "manifest"))
+        bt_output_note(&context->output,
+                       "note: asked for the built-in agent %s; --manifest or --agent names another",
+                       manifest);
     if (!name)
         return bt_why_planned(context, manifest, ret_policy, error);
     if (bt_option_is_set(&context->arguments, "manifest") || bt_option_is_set(&context->arguments, "bottles"))

@@ -224,14 +224,17 @@ static int bring_up(struct up *up, struct bt_error *error)
     drop_unhealthy(up);
     if (up->pair.orchestrator.keeper.pid != 0 && up->pair.gateway.keeper.pid != 0)
         return 0;
-    result = bt_resolvers_find(&up->config->resolvers, &up->resolvers, error);
+    result = bt_keeper_helper_answers(up->config->helper_socket, error);
+    if (result == 0)
+        result = bt_resolvers_find(&up->config->resolvers, &up->resolvers, error);
     if (result == 0)
         result = bt_image_get(up->paths, "kernel", true, up->progress, &image, error);
     if (result == 0)
         result = bt_image_get(up->paths, "infra", true, up->progress, &image, error);
+    if (result < 0)
+        return result;
     report(up->progress, "starting the orchestrator and the gateway");
-    if (result == 0)
-        result = start_missing(up, error);
+    result = start_missing(up, error);
     struct bt_orchestrator orchestrator = orchestrator_of(up);
     if (result == 0)
         result = bt_orchestrator_wait_gateway(&orchestrator, GATEWAY_DEADLINE_MS, -1, error);

@@ -66,6 +66,9 @@ void bt_keeper_ready(struct bt_keeper *keeper, json_t *facts);
 double bt_keeper_now_ms(void);
 
 /* ---- guest ---- */
+/* Whether a helper answers at this socket at all; the error says what to do. For commands, before long work.
+ */
+int bt_keeper_helper_answers(const char *socket_path, struct bt_error *error);
 /* Connects to the helper and takes a lease of keeper->role. *ret_tap_fd is owned by the caller. */
 int bt_keeper_lease(struct bt_keeper *keeper, int *ret_tap_fd, struct bt_error *error);
 /* After the helper's end: one attempt to connect and to take the lease back. -EAGAIN: no helper answers yet,

@@ -92,6 +92,16 @@ static int helper_failure(int code, const char *doing, struct bt_error *error)
     return bt_fail(error, BT_EXIT_INFRASTRUCTURE, code, hint, "%s: %s", doing, strerror(code));
 }
 
+int bt_keeper_helper_answers(const char *socket_path, struct bt_error *error)
+{
+    struct bt_helper helper;
+    int result = bt_helper_connect(socket_path, &helper);
+    if (result < 0)
+        return helper_failure(-result, "cannot reach berth-helper", error);
+    bt_helper_close(&helper);
+    return 0;
+}
+
 int bt_keeper_lease(struct bt_keeper *keeper, int *ret_tap_fd, struct bt_error *error)
 {
     int result = bt_helper_connect(bt_keeper_text(keeper, "helper_socket"), &keeper->helper);

@@ -191,6 +191,9 @@ static int bring_to_ready(struct launch *launch, json_t **ret_facts, struct bt_e
     struct bt_infra_pair pair;
     double started = bt_keeper_now_ms();
     int result = launch->backend->check(error);
+    /* Asked first: building images takes minutes, which are wasted without a helper. */
+    if (result == 0)
+        result = bt_keeper_helper_answers(request->config->helper_socket, error);
     if (result == 0)
         result = get_images(launch, error);
     if (result == 0)

@@ -128,8 +128,8 @@ static const char *find_hint(const char *said, int *ret_code)
         {"subgid", EPERM,
          "an administrator must give this account ids: usermod --add-subuids 100000-165535 --add-subgids "
          "100000-165535 NAME"},
-        {"newuidmap", EPERM, "install the package uidmap"},
-        {"newgidmap", EPERM, "install the package uidmap"},
+        {"newuidmap", EPERM, "berth doctor says whether the package uidmap or sub-ids are missing"},
+        {"newgidmap", EPERM, "berth doctor says whether the package uidmap or sub-ids are missing"},
         {"Could not resolve", EHOSTUNREACH, "check the network and this machine's apt sources"},
         {"Temporary failure", EHOSTUNREACH, "check the network and this machine's apt sources"},
         {"Failed to fetch", EHOSTUNREACH, "check the network and this machine's apt sources"},

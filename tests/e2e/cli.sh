@@ -57,6 +57,9 @@ one_document "cp of no such agent" 4 berth cp --json nobody:/x .
 one_document "cp between two guests" 64 berth cp --json a:/x b:/y
 one_document "attach without a terminal" 64 berth attach --json nobody
 one_document "up without a helper" 2 env -i PATH="$PATH" HOME="$folder/home" "$berth" up --json
+check_status "a launch without a helper says so before it builds anything" 2 "cannot reach berth-helper" \
+    env -i PATH="$PATH" HOME="$folder/home" "$berth" spawn shell -- true
+equal "and leaves nothing" "" "$(ls home/.local/share/berth/images home/.local/state/berth/env/live/agents 2>/dev/null)"
 check_status "help goes to stdout" 0 "^usage: berth spawn" berth spawn --help
 check_status "no command" 64 "usage: berth" berth
 check_status "a full disk behind stdout is an error" 1 "cannot write" sh -c "env -i HOME=$folder/home $berth version >/dev/full"
@@ -96,6 +99,7 @@ check_status "its plan may be looked at" 0 "project policy" berth spawn theirs -
 equal "plans left nothing behind" "$before" "$(find home/.local | sort)"
 
 # ---- why ----
+check_status "why, for nobody in particular, says for whom" 0 "built-in agent shell; --manifest or --agent" berth why a.example
 one_document "why, allowed" 0 berth why x.allowed.example --manifest dev --json
 equal "by whom" "True bottle dev" "$(json 'str(d["allowed"]) + " " + d["granted_by"]')"
 one_document "why, the apex" 0 berth why allowed.example --manifest dev --json
