@@ -20,8 +20,8 @@ if page=$(curl -sS --max-time 20 https://allowed.example/index.html 2>&1); then
 else
     result "https://allowed.example with curl" FAILED "$page"
 fi
-if out=$(git clone -q https://git.allowed.example/sample.git /tmp/sample 2>&1); then
-    result "git clone over HTTPS" reached "$(git -C /tmp/sample log --oneline | head -n 1)"
+if out=$(git clone -q https://git.allowed.example/sample.git /tmp/sample 2>&1 && git -C /tmp/sample log --oneline 2>&1); then
+    result "git clone over HTTPS" reached "$(tail -n 1 <<<"$out")"
 else
     result "git clone over HTTPS" FAILED "$(tail -n 1 <<<"$out")"
 fi

@@ -112,7 +112,8 @@ check "as it was" diff -r "$WORLD/tree" /home/1000/tree
 
 # ---- a repository cloned inside ----
 berth spawn dev --name three --repo https://git.allowed.example/sample.git -- sh -c 'echo more >> README; git log --oneline | head -1' >"$WORLD/out" 2>"$WORLD/err"
-equal "an agent on a clone" 0 $?
+status=$?
+if [ $status = 0 ]; then pass "an agent on a clone"; else fail "an agent on a clone" "status $status" "$(cat "$WORLD/err")"; fi
 check "sees its history" grep -q . "$WORLD/out"
 berth diff three >"$WORLD/patch3"
 check "the clone's patch" grep -q '^+more' "$WORLD/patch3"
