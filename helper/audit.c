@@ -134,7 +134,7 @@ static int write_whole(int fd, const uint8_t line[BT_AUDIT_LINE_SIZE], off_t off
     return 0;
 }
 
-int bt_audit_write(struct bt_audit *audit, const struct bt_audit_event *event)
+int bt_audit_append(struct bt_audit *audit, const struct bt_audit_event *event)
 {
     struct bt_text text;
     uint8_t line[BT_AUDIT_LINE_SIZE];

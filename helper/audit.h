@@ -44,7 +44,7 @@ int bt_audit_open(const char *folder, uint32_t segment_lines, struct bt_audit *r
 void bt_audit_close(struct bt_audit *audit);
 
 /* Writes one line. On failure the log is as before, and the next line tells how many are missing. */
-int bt_audit_write(struct bt_audit *audit, const struct bt_audit_event *event) BT_MUST_CHECK;
+int bt_audit_append(struct bt_audit *audit, const struct bt_audit_event *event) BT_MUST_CHECK;
 
 /* ---- the layout, for readers ------------------------------------------------------------------------- */
 

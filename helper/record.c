@@ -18,7 +18,7 @@ static int write_event(struct bt_engine *engine, const struct bt_audit_event *ev
     if (!audit)
         return 0;
     bool was_failing = audit->lost > 0;
-    int error = bt_audit_write(audit, event);
+    int error = bt_audit_append(audit, event);
     if (error < 0 && !was_failing)
         bt_say_error("the audit log cannot be written", error,
                      "no leases until it can; see the disk of audit_folder");

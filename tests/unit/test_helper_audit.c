@@ -262,7 +262,7 @@ static void t_audit_longest_line(void **state)
                                    &lease,      UINT32_MAX,      UINT32_MAX};
     audit.next = UINT64_MAX - 1;
     audit.lost = UINT32_MAX;
-    assert_int_equal(bt_audit_write(&audit, &event), 0);
+    assert_int_equal(bt_audit_append(&audit, &event), 0);
 }
 
 /* Nothing that the status socket's users do takes a place, a token or a line from the others. */
