@@ -36,7 +36,7 @@ int bt_control_listen(const struct bt_paths *paths, int64_t agent_id, int *ret_f
 {
     bt_auto_fd folder_fd = -1;
     struct sockaddr_un address;
-    int result = bt_folder_make(paths->runtime, 0700, error);
+    int result = bt_folder_make_own(paths->runtime, error);
     if (result < 0)
         return result;
     bt_control_remove(paths, agent_id);

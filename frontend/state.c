@@ -239,7 +239,7 @@ static int bt_state_migrate(struct bt_state *state, struct bt_error *error)
 static int bt_state_make_file(const struct bt_paths *paths, const char *path, struct bt_error *error)
 {
     bt_auto_fd fd = -1;
-    int r = bt_folder_make(paths->state, 0700, error);
+    int r = bt_folder_make_own(paths->state, error);
 
     if (r < 0)
         return r;

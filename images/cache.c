@@ -89,7 +89,9 @@ static int make_images_folder(const struct bt_paths *paths, struct bt_error *err
     bt_auto_free char *above =
         slash == NULL ? NULL : bt_string_copy_length(paths->images, (size_t)(slash - paths->images));
     int result = above == NULL || above[0] == '\0' ? 0 : bt_folder_make(above, 0700, error);
-    return result < 0 ? result : bt_folder_make(paths->images, 0755, error);
+    if (result == 0)
+        result = bt_folder_make(paths->images, 0755, error);
+    return result < 0 ? result : bt_folder_make_own(paths->images, error);
 }
 
 int bt_cache_lock(const struct bt_paths *paths, const char *recipe, const struct bt_progress *progress,

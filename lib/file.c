@@ -105,6 +105,24 @@ int bt_folder_make(const char *path, mode_t mode, struct bt_error *error)
     return 0;
 }
 
+int bt_folder_make_own(const char *path, struct bt_error *error)
+{
+    struct stat status;
+    int result = bt_folder_make(path, 0700, error);
+    if (result < 0)
+        return result;
+    if (stat(path, &status) < 0)
+        return fail_errno(error, "look at", path);
+    if (status.st_uid != geteuid() && status.st_uid != 0)
+        return bt_fail(error, BT_EXIT_ERROR, EPERM, "use a folder of your own",
+                       "the folder %s belongs to another user (uid %u)", path, (unsigned)status.st_uid);
+    if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return bt_fail(
+            error, BT_EXIT_ERROR, EPERM, "take the right away: chmod go-w, after a look at what is in it",
+            "other users may write in the folder %s (mode %04o)", path, (unsigned)status.st_mode & 07777);
+    return 0;
+}
+
 #define TREE_DEPTH_MAX 256
 
 /* Everything is done relative to open folders, so a tree that changes meanwhile cannot lead elsewhere. */

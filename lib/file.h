@@ -17,6 +17,9 @@ int bt_file_write(const char *path, const void *data, size_t length, mode_t mode
 
 /* Creates a folder and its parents with this mode (existing ones are left as they are). */
 int bt_folder_make(const char *path, mode_t mode, struct bt_error *error);
+/* The same with mode 0700, and -EPERM unless the folder belongs to this user (or root) and nobody else may
+ * write in it: whoever may could put their own keys, sockets, images or links where ours are looked for. */
+int bt_folder_make_own(const char *path, struct bt_error *error);
 
 /* Removes a file or a whole tree; never follows a symbolic link; a missing path is success. */
 int bt_tree_remove(const char *path, struct bt_error *error);

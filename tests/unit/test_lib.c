@@ -99,6 +99,32 @@ static void t_file_write_and_tree_remove(void **state)
     assert_int_equal(unlink(outside), 0);
 }
 
+static void t_folder_of_our_own(void **state)
+{
+    char folder[] = "/tmp/berth-own-XXXXXX";
+    struct stat status;
+    struct bt_error error;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    bt_auto_free char *made = bt_string_format("%s/a/b", folder);
+    assert_int_equal(bt_folder_make_own(made, &error), 0);
+    assert_int_equal(stat(made, &status), 0);
+    assert_int_equal(status.st_mode & 07777, 0700);
+    assert_int_equal(chmod(made, 0755), 0); /* others may look */
+    assert_int_equal(bt_folder_make_own(made, &error), 0);
+    assert_int_equal(chmod(made, 0775), 0);
+    assert_int_equal(bt_folder_make_own(made, &error), -EPERM);
+    assert_int_equal(chmod(made, 01777), 0);
+    assert_int_equal(bt_folder_make_own(made, &error), -EPERM);
+    assert_int_equal(chmod(made, 0700), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(chown(made, 54321, 54321), 0);
+        assert_int_equal(bt_folder_make_own(made, &error), -EPERM);
+        assert_non_null(strstr(error.message, "54321"));
+    }
+    assert_int_equal(bt_tree_remove(folder, &error), 0);
+}
+
 static void t_spawn_separates_streams_and_status(void **state)
 {
     (void)state;
@@ -139,6 +165,7 @@ int main(void)
         cmocka_unit_test(t_buffer_keeps_its_limit),
         cmocka_unit_test(t_nearest_suggests_only_what_is_near),
         cmocka_unit_test(t_file_write_and_tree_remove),
+        cmocka_unit_test(t_folder_of_our_own),
         cmocka_unit_test(t_spawn_separates_streams_and_status),
         cmocka_unit_test(t_spawn_limits_time_and_output),
     };
