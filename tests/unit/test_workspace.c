@@ -159,7 +159,7 @@ static void test_home_folder_is_refused(void **state)
     bt_auto_free char *before = bt_string_copy(getenv("HOME"));
     bt_auto_free char *home = bt_string_format("%s/home", scene->host);
     bt_auto_free char *beside = bt_string_format("%s/home-not", scene->host);
-    bt_auto_free char *project = bt_string_format("%s/home/project", scene->host);
+    bt_auto_free char *project = bt_string_format("%s/project", home);
     const char *const refused[] = {"/", scene->host, home};
     const char *const allowed[] = {project, beside};
     run_in(scene->host, "mkdir -p home/project home-not; echo x > home/project/x; echo x > home-not/x");
