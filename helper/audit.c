@@ -213,32 +213,50 @@ static int read_line(const struct bt_audit *audit, uint64_t place_number, uint8_
     return bt_audit_line_number(line, ret_number);
 }
 
-/* The segment that was begun last, then its last line whose number goes on from the one before. */
-static int find_end(struct bt_audit *audit)
+/* The number of the first line of the segment that was begun last; 0: no line yet. */
+static int find_segment(const struct bt_audit *audit, uint64_t *ret_first)
 {
     uint8_t line[BT_AUDIT_LINE_SIZE];
-    uint64_t last = 0, number = 0;
-    audit->next = 1;
+    uint64_t first = 0, number = 0;
     for (uint64_t segment = 0; segment < BT_AUDIT_SEGMENTS; segment++) {
         int error = read_line(audit, segment * audit->segment_lines + 1, line, &number);
         if (error < 0 && error != -EBADMSG)
             return error;
         bool is_in_place = error == 0 && (number - 1) / audit->segment_lines % BT_AUDIT_SEGMENTS == segment &&
                            (number - 1) % audit->segment_lines == 0;
-        if (is_in_place && number > last)
-            last = number;
+        if (is_in_place && number > first)
+            first = number;
     }
-    if (last == 0)
-        return 0;
-    for (uint64_t i = 0; i < audit->segment_lines; i++) {
-        int error = read_line(audit, last + i, line, &number);
+    *ret_first = first;
+    return 0;
+}
+
+/* By halves: the lines from first on bear their numbers up to the last one, and what stands behind it is of
+ * an earlier round, or nothing. */
+static int find_end(struct bt_audit *audit)
+{
+    uint8_t line[BT_AUDIT_LINE_SIZE];
+    uint64_t first = 0, number = 0;
+    audit->next = 1;
+    int error = find_segment(audit, &first);
+    if (error < 0 || first == 0)
+        return error;
+    uint64_t last = first, end = first + audit->segment_lines;
+    while (end - last > 1) {
+        uint64_t middle = last + (end - last) / 2;
+        error = read_line(audit, middle, line, &number);
         if (error < 0 && error != -EBADMSG)
             return error;
-        if (error == -EBADMSG || number != last + i)
-            break;
-        bt_sha256(line, sizeof(line), audit->before);
-        audit->next = number + 1;
+        if (error == 0 && number == middle)
+            last = middle;
+        else
+            end = middle;
     }
+    error = read_line(audit, last, line, &number);
+    if (error < 0)
+        return error;
+    bt_sha256(line, sizeof(line), audit->before);
+    audit->next = last + 1;
     return 0;
 }
 

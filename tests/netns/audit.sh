@@ -178,7 +178,7 @@ check "SEAL acts all the same" eventually grep -q '^seal ok' held
 echo release >&5
 check "RELEASE too" eventually grep -q '^release ok' held
 exec 5>&-
-kill $TOOL_PID
+kill $TOOL_PID 2>/dev/null
 wait $TOOL_PID 2>/dev/null
 rm disk/filler
 check "with space again" bash -c "'$TOOL' --user $ALICE --group $GROUP lease agent 0 </dev/null | grep -q '^lease '"
