@@ -66,7 +66,7 @@ def note(text):
 
 def finish():
     if _failed and World.current:
-        for line in World.current.log().splitlines()[-40:]:
+        for line in World.current.log().splitlines()[-20:]:
             print(f"# {line}")
     if World.current:
         World.current.stop()
