@@ -149,6 +149,7 @@ $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(call objects,$(IPC_CLIENT) $(IP
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^ $(HOST_LIBS) -lpthread
+FUZZ_SECONDS ?= 20
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_objects = $(patsubst %.c,$(BUILD)/fuzzobj/%.o,$(1))
 $(BUILD)/fuzzobj/%.o: %.c Makefile
@@ -173,7 +174,7 @@ demo:
 	@demo/run
 fuzz: packages
 	@$(MAKE) --no-print-directory $(FUZZERS)
-	@tests/fuzz/run
+	@tests/fuzz/run $(FUZZ_SECONDS)
 bench: packages
 	@$(MAKE) --no-print-directory all $(BENCH_PROGRAMS)
 	@tests/bench/run
