@@ -135,8 +135,19 @@ static void bind_folders(void)
     }
 }
 
+/* The folder that it was started in may lie below a new mount (a clone in /home or /tmp does): programs such
+ * as git end when theirs cannot be found. */
+static void stand_somewhere(const char *folder)
+{
+    if (folder[0] != '/' || chdir(folder) < 0)
+        check(chdir("/"), "go to /");
+}
+
 static void build_world(bool is_root)
 {
+    char folder[4096];
+    if (getcwd(folder, sizeof folder) == NULL)
+        folder[0] = '\0';
     check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "make the mounts private");
     if (!is_root)
         bind_folders();
@@ -148,6 +159,7 @@ static void build_world(bool is_root)
     mount_fresh("/tmp", "mode=1777");
     mount_fresh("/home", "mode=755");
     mount_fresh("/root", "mode=700");
+    stand_somewhere(folder);
     check(sethostname("berth-world", 11), "set the host name");
 }
 
