@@ -173,7 +173,7 @@ static enum bt_status lease_new(struct bt_engine *engine, struct bt_connection *
         .environment = request->body.lease.environment,
     };
     int tap_fd = -1;
-    if (request->body.lease.kind != BT_KIND_TAP_FD)
+    if (request->body.lease.kind != BT_KIND_TAP_FD && request->body.lease.kind != BT_KIND_TAP_NAMED)
         return BT_STATUS_UNSUPPORTED;
     enum bt_status status = check_role(engine, lease.uid, lease.environment, request->body.lease.role);
     if (status != BT_STATUS_OK)
@@ -191,7 +191,7 @@ static enum bt_status lease_new(struct bt_engine *engine, struct bt_connection *
         return BT_STATUS_KERNEL;
     }
     bt_engine_bind_lease(engine, connection, lease.slot);
-    describe_lease(engine, &lease, true, &reply->body.lease);
+    describe_lease(engine, &lease, tap_fd >= 0, &reply->body.lease);
     *ret_passed_fd = tap_fd;
     return BT_STATUS_OK;
 }

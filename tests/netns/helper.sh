@@ -176,6 +176,43 @@ end_tool bob1
 emptied() { [ "$(ip -o link show | grep -c berth)" = 0 ]; }
 check "all given back: no interface is left" eventually emptied
 
+# ---- a TAP by name ---------------------------------------------------------------------------------------------
+# What Firecracker does: opens the device by its name, as the lessee's uid and without a capability.
+cat >attach.py <<'END'
+import fcntl, os, struct, sys, time
+os.setgroups([])
+os.setgid(int(sys.argv[1]))
+os.setuid(int(sys.argv[1]))
+fd = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(fd, 0x400454ca, struct.pack("16sH22x", sys.argv[2].encode(), 0x0002 | 0x1000 | 0x4000))
+print("attached", flush=True)
+time.sleep(float(sys.argv[3]))
+END
+tool named $ALICE named agent 0
+check "a TAP to be opened by name" heard named '^lease slot='
+named_interface=$(fact named interface)
+named_slot=$(fact named slot) named_generation=$(fact named generation)
+check "it stays without anybody at it" ip link show "$named_interface"
+check "it is the lessee's" bash -c "ip -d tuntap show dev '$named_interface' 2>/dev/null | grep -q 'user $ALICE' ||
+    ip -d link show '$named_interface' | grep -q 'user $ALICE'"
+check "its owner attaches to it by name" /usr/bin/python3 attach.py $ALICE "$named_interface" 0
+check_status "nobody else does" 1 'PermissionError' /usr/bin/python3 attach.py $BOB "$named_interface" 0
+tell named keep
+kill -9 $HELPER_PID
+wait $HELPER_PID 2>/dev/null
+helper_start
+check "it is adopted after a restart" heard named "^kept slot=$named_slot generation=$named_generation "
+check "and can be attached to again" /usr/bin/python3 attach.py $ALICE "$named_interface" 0
+/usr/bin/python3 attach.py $ALICE "$named_interface" 5 >attached &
+ATTACH_PID=$!
+check "with its owner at it" eventually grep -q attached attached
+tell named release
+check "RELEASE" heard named '^release ok'
+check "takes the device away from whoever is at it" eventually emptied
+kill $ATTACH_PID
+wait $ATTACH_PID 2>/dev/null
+end_tool named
+
 # ---- traffic through kill -9, restart and adoption --------------------------------------------------------------
 cat >echo.py <<'END'
 import socket, threading

@@ -411,11 +411,17 @@ static void t_engine_other_kinds_are_refused_by_name(void **state)
     (void)state;
     struct user alice;
     join(&alice, ALICE);
-    for (unsigned kind = BT_KIND_TAP_NAMED; kind < BT_KIND_MAX; kind++) {
+    for (unsigned kind = BT_KIND_BRIDGE; kind < BT_KIND_MAX; kind++) {
         struct bt_request request = {.verb = BT_VERB_LEASE, .body.lease = {.kind = (enum bt_kind)kind}};
         say(&alice, &request);
         assert_int_equal(hear(&alice), BT_STATUS_UNSUPPORTED);
     }
+    struct bt_request named = {.verb = BT_VERB_LEASE, .body.lease = {.kind = BT_KIND_TAP_NAMED}};
+    say(&alice, &named);
+    assert_int_equal(hear(&alice), BT_STATUS_OK);
+    assert_int_equal(alice.reply.body.lease.kind, BT_KIND_TAP_NAMED);
+    assert_false(alice.reply.body.lease.has_fd);
+    check_invariant();
     disconnect(&alice);
 }
 

@@ -8,12 +8,11 @@
  * --user, and relay frames between it and the leased TAP: a guest with a real network stack and no VM.
  *
  * Commands, also one a line on standard input:
- *   lease ROLE ENV [SLOT]   adopt SLOT GENERATION   status   counters   seal   release   reconcile
- *   connect   close         keep: from now on connect and adopt again by itself when the engine is gone
- *   quit
- * Each prints one line: "WORD key=value..." or "error WORD ENAME". "gone" when the engine has closed the
- * connection. The program ends at "quit" or at the end of standard input; with no lease at the end of its
- * arguments it still waits.
+ *   lease ROLE ENV [SLOT]   named ROLE ENV [SLOT] (a TAP to be opened by its name)   adopt SLOT GENERATION
+ * status   counters   seal   release   reconcile connect   close         keep: from now on connect and adopt
+ * again by itself when the engine is gone quit Each prints one line: "WORD key=value..." or "error WORD
+ * ENAME". "gone" when the engine has closed the connection. The program ends at "quit" or at the end of
+ * standard input; with no lease at the end of its arguments it still waits.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -116,7 +115,7 @@ static void attach_guest(struct tool *tool)
     tool->is_guest_attached = true;
 }
 
-static void do_lease(struct tool *tool, char **words, int count)
+static void do_lease(struct tool *tool, enum bt_kind kind, char **words, int count)
 {
     enum bt_role role = BT_ROLE_AGENT;
     if (count > 1 && strcmp(words[1], "gateway") == 0)
@@ -126,8 +125,7 @@ static void do_lease(struct tool *tool, char **words, int count)
     unsigned environment = count > 2 ? number(words[2]) : 0;
     int hint = count > 3 ? (int)number(words[3]) : -1;
     int tap_fd = -1;
-    int error =
-        bt_helper_lease(&tool->helper, BT_KIND_TAP_FD, role, environment, hint, &tool->lease, &tap_fd);
+    int error = bt_helper_lease(&tool->helper, kind, role, environment, hint, &tool->lease, &tap_fd);
     if (error < 0) {
         outcome("lease", error);
         return;
@@ -135,7 +133,8 @@ static void do_lease(struct tool *tool, char **words, int count)
     bt_fd_close(&tool->tap_fd);
     tool->tap_fd = tap_fd;
     tool->has_lease = true;
-    attach_guest(tool);
+    if (tap_fd >= 0)
+        attach_guest(tool);
     print_lease("lease", &tool->lease);
 }
 
@@ -234,7 +233,9 @@ static bool obey(struct tool *tool, char **words, int count)
     if (strcmp(word, "quit") == 0)
         return false;
     if (strcmp(word, "lease") == 0)
-        do_lease(tool, words, count);
+        do_lease(tool, BT_KIND_TAP_FD, words, count);
+    else if (strcmp(word, "named") == 0)
+        do_lease(tool, BT_KIND_TAP_NAMED, words, count);
     else if (strcmp(word, "adopt") == 0)
         do_adopt(tool, words, count);
     else if (strcmp(word, "status") == 0)
