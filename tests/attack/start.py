@@ -504,7 +504,7 @@ def log_that_takes_nothing():
 
 case("a01 odd, empty, huge argument vectors", oracle=False)(odd_arguments)
 case("a01 its own name is nothing to it", oracle=False)(odd_first_argument_serves)
-case("a02 5000 hostile variables", oracle=False)(hostile_environment)
+case("a02 5000 hostile variables", oracle=False, needs="strace")(hostile_environment)
 case("a02 passed sockets of the wrong kind", oracle=False)(passed_sockets_of_the_wrong_kind)
 case("a03 each combination of closed standard descriptors", oracle=False)(standard_descriptors)
 case("a03 standard error is a netlink socket, a TAP, a socket", oracle=False)(standard_error_is_an_object)
@@ -514,7 +514,7 @@ case("a05 a06 umask, ignored and blocked signals, alarms", oracle=False)(umask_a
 case("a07 ptrace, memory and descriptors of the engine", oracle=False)(watched_by_its_own_uid)
 case("a11 links, fifos and other people's files", oracle=False)(links_in_the_place_of_files)
 case("a11 the configuration is swapped while it is read", oracle=False)(configuration_changes_under_it)
-case("a11 no path of a caller", oracle=False)(no_path_of_a_caller)
+case("a11 no path of a caller", oracle=False, needs="strace")(no_path_of_a_caller)
 case("a33 the log holds no byte of a caller", oracle=False)(log_holds_no_caller_bytes)
 case("a33 the log takes nothing", oracle=False)(log_that_takes_nothing)
 World.current = None

@@ -20,6 +20,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -64,6 +65,12 @@ def note(text):
     print(f"# {text}", flush=True)
 
 
+def skip(name, reason):
+    global _count
+    _count += 1
+    print(f"ok {_count} - {name} # SKIP {reason}", flush=True)
+
+
 def finish():
     if _failed and World.current:
         for line in World.current.log().splitlines()[-20:]:
@@ -74,9 +81,12 @@ def finish():
     os._exit(1 if _failed else 0)  # every process inside the namespaces ends with this one
 
 
-def case(name, oracle=True):
-    """Runs the function at once. What it raises, and what the oracle finds afterwards, are the failures of one line."""
+def case(name, oracle=True, needs=None):
+    """Runs the function at once, when the program that it needs is there. What it raises, and what the oracle finds afterwards, are the failures of one line."""
     def run(deed):
+        if needs and not shutil.which(needs):
+            skip(name, f"{needs} is not installed")
+            return deed
         failures = []
         world = World.current
         began = time.monotonic()
