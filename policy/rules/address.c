@@ -10,6 +10,10 @@ struct range {
 /* IANA IPv4 special-purpose address registry (RFC 6890). The documentation blocks (RFC 5737) are left public:
  * nothing routes them, and test networks use them. */
 static const struct range ranges[] = {
+    /* Metadata services outside of 169.254.0.0/16, which stand among private or public addresses: Azure's
+     * (docs: "What is IP address 168.63.129.16?") and Alibaba's. First, since the first match counts. */
+    {0xa83f8110U, 32, BT_ADDRESS_FORBIDDEN}, /* 168.63.129.16 */
+    {0x646464c8U, 32, BT_ADDRESS_FORBIDDEN}, /* 100.100.100.200 */
     {0x00000000U, 8, BT_ADDRESS_FORBIDDEN},  /* 0.0.0.0/8 this network */
     {0x0a000000U, 8, BT_ADDRESS_PRIVATE},    /* 10.0.0.0/8 */
     {0x64400000U, 10, BT_ADDRESS_PRIVATE},   /* 100.64.0.0/10 shared address space */
