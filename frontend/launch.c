@@ -17,6 +17,8 @@
 #include "frontend/manifest.h"
 #include "frontend/workspace.h"
 
+#define ARGUMENT_BYTES_MAX (128UL * 1024)
+
 struct launch {
     const struct bt_launch_request *request;
     const struct bt_backend *backend;
@@ -49,6 +51,17 @@ static int check_workspace(struct launch *launch, struct bt_error *error)
     return 0;
 }
 
+/* The kernel takes no longer argument (execve(2), MAX_ARG_STRLEN), which would be found out after a boot. */
+static int check_word(const char *word, const char *what, struct bt_error *error)
+{
+    return strlen(word) < ARGUMENT_BYTES_MAX
+               ? 0
+               : bt_fail(error, BT_EXIT_USAGE, E2BIG,
+                         "put it into a file of the workspace and run that: ... -- sh ./file",
+                         "%s is longer than %lu bytes, which no program can be given", what,
+                         ARGUMENT_BYTES_MAX - 1);
+}
+
 /* What the agent does: the given command; for the shell harness a prompt is a script. */
 static int choose_command(struct launch *launch, struct bt_error *error)
 {
@@ -57,6 +70,9 @@ static int choose_command(struct launch *launch, struct bt_error *error)
     if (request->command != NULL) {
         launch->command = json_array();
         for (size_t i = 0; request->command[i] != NULL; i++) {
+            int result = check_word(request->command[i], "a word of the command", error);
+            if (result < 0)
+                return result;
             if (json_array_append_new(launch->command, json_string(request->command[i])) < 0)
                 return bt_fail(error, BT_EXIT_USAGE, EILSEQ, NULL, "word %zu of the command is not UTF-8",
                                i + 1);
@@ -67,9 +83,13 @@ static int choose_command(struct launch *launch, struct bt_error *error)
         return bt_fail(
             error, BT_EXIT_USAGE, EOPNOTSUPP, "use an agent of harness shell, or give a command after --",
             "the harness %s is not supported by this version", bt_harness_name(request->plan->harness));
-    if (prompt[0] != '\0')
+    if (prompt[0] != '\0') {
         launch->command = json_pack("[s, s, s]", "bash", "-lc", prompt);
-    else if (!request->is_background && !request->is_terminal_allowed)
+        if (launch->command == NULL)
+            return bt_fail(error, BT_EXIT_USAGE, EILSEQ, NULL, "the prompt is not UTF-8");
+        return check_word(prompt, "the prompt", error);
+    }
+    if (!request->is_background && !request->is_terminal_allowed)
         return bt_fail(error, BT_EXIT_USAGE, ENOTTY, "give a command after --, a prompt, or --background",
                        "a shell needs a terminal, and there is none");
     return 0;

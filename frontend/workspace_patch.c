@@ -40,13 +40,14 @@ static void write_patch(void *context, const char *data, size_t length)
             sink->bytes > BT_WORKSPACE_PATCH_BYTES_MAX ? -EFBIG : bt_write_all(sink->fd, data, length);
 }
 
+/* form: --binary (a patch that holds everything), or --stat; git gives a patch as well when both are there.
+ */
 static int run_diff(const char *state_folder, const char *form,
                     void (*on_output)(void *, const char *, size_t), void *context, struct bt_error *error)
 {
     const char *const arguments[] = {"diff-tree",
                                      "-r",
                                      form,
-                                     "--binary",
                                      "--full-index",
                                      "-M",
                                      "--no-ext-diff",
@@ -70,7 +71,7 @@ static int replace_patch(const char *state_folder, uint64_t *ret_bytes, struct b
     struct sink sink = {.fd = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600)};
     if (sink.fd < 0)
         return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot write %s: %s", partial, strerror(errno));
-    int result = run_diff(state_folder, "-p", write_patch, &sink, error);
+    int result = run_diff(state_folder, "--binary", write_patch, &sink, error);
     if (result == 0 && sink.result < 0)
         result = bt_fail(error, BT_EXIT_ERROR, -sink.result, NULL, "cannot write %s: %s", partial,
                          strerror(-sink.result));

@@ -60,6 +60,9 @@ one_document "up without a helper" 2 env -i PATH="$PATH" HOME="$folder/home" "$b
 check_status "a launch without a helper says so before it builds anything" 2 "cannot reach berth-helper" \
     env -i PATH="$PATH" HOME="$folder/home" "$berth" spawn shell -- true
 equal "and leaves nothing" "" "$(ls home/.local/share/berth/images home/.local/state/berth/env/live/agents 2>/dev/null)"
+{ printf -- '---\nharness: shell\n---\n' && head -c 140000 /dev/zero | tr '\0' a; } >home/.config/berth/agents/long.md
+check_status "a prompt that no program can be given" 64 "the prompt is longer than 131071 bytes" berth spawn long
+rm home/.config/berth/agents/long.md
 check_status "help goes to stdout" 0 "^usage: berth spawn" berth spawn --help
 check_status "no command" 64 "usage: berth" berth
 check_status "a full disk behind stdout is an error" 1 "cannot write" sh -c "env -i HOME=$folder/home $berth version >/dev/full"

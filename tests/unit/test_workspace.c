@@ -425,6 +425,7 @@ static void test_diff_on_a_terminal_is_harmless(void **state)
                                 fileno(out), &scene->error));
     (void)fclose(out);
     run_in(scene->folder, "grep -q '1 file changed, 1 insertion(+), 1 deletion(-)' out");
+    run_in(scene->folder, "! grep -q -e '^diff' -e '^@@' out"); /* and not the patch as well */
 }
 
 int main(void)
