@@ -78,8 +78,8 @@ static void note_route(const struct nlmsghdr *message, void *context)
     struct routes *routes = context;
     const struct rtmsg *header = mnl_nlmsg_get_payload(message);
     struct bt_attributes walk = bt_attributes_of(message, sizeof(*header));
-    if (message->nlmsg_type != RTM_NEWROUTE || header->rtm_family != AF_INET ||
-        header->rtm_dst_len < SHORTEST_PREFIX || header->rtm_dst_len > 32)
+    if (mnl_nlmsg_get_payload_len(message) < sizeof(*header) || message->nlmsg_type != RTM_NEWROUTE ||
+        header->rtm_family != AF_INET || header->rtm_dst_len < SHORTEST_PREFIX || header->rtm_dst_len > 32)
         return;
     uint32_t first = ntohl(bt_attribute_u32(bt_attribute_find(walk, RTA_DST), 0));
     uint32_t rest = header->rtm_dst_len == 32 ? 0 : UINT32_MAX >> header->rtm_dst_len;
@@ -236,7 +236,8 @@ static void note_chain(const struct nlmsghdr *message, void *context)
     struct bt_attributes walk = bt_attributes_of(message, sizeof(*family));
     const struct nlattr *hook = bt_attribute_find(walk, NFTA_CHAIN_HOOK);
     bool is_watched = family->nfgen_family == NFPROTO_INET || family->nfgen_family == NFPROTO_IPV4;
-    if (!hook || !is_watched || chains->count == CHAINS_MAX)
+    if (mnl_nlmsg_get_payload_len(message) < sizeof(*family) || !hook || !is_watched ||
+        chains->count == CHAINS_MAX)
         return;
     uint32_t number =
         ntohl(bt_attribute_u32(bt_attribute_find(bt_attributes_in(hook), NFTA_HOOK_HOOKNUM), UINT32_MAX));

@@ -119,7 +119,9 @@ static int clean_kernel(const struct bt_admin *admin, const struct bt_config *co
         return fail("the kernel's netlink sockets cannot be opened", error, NULL);
     bt_state_element(0, &state);
     int state_error = bt_element_get(kernel, &state);
-    bool has_table = state_error == 0 && bt_state_read(&state, &ignored) == 0;
+    if (state_error == 0)
+        state_error = bt_state_read(&state, &ignored);
+    bool has_table = state_error == 0 || state_error == -EPROTONOSUPPORT; /* ours, of whichever version */
     if (admin->is_dry_run) {
         bt_admin_tell("would remove: all interfaces of berth%s", has_table ? ", table inet berth" : "");
     } else {

@@ -189,3 +189,18 @@ bool bt_admission_take_counts(struct bt_admission *admission, uint32_t *ret_uid,
     admission->strangers_refused = 0;
     return true;
 }
+
+bool bt_admission_take_line(struct bt_admission *admission, uint32_t uid)
+{
+    struct bt_admission_uid *entry = find(admission, uid);
+    if (!entry || entry->lines >= BT_REFUSAL_LINES)
+        return false;
+    entry->lines++;
+    return true;
+}
+
+void bt_admission_renew_lines(struct bt_admission *admission)
+{
+    for (size_t i = 0; i < BT_ADMISSION_UIDS; i++)
+        admission->uids[i].lines = 0;
+}

@@ -15,6 +15,8 @@
 #define BT_ADMISSION_UIDS (BT_CONNECTIONS_MAX + 240U)
 /* Tokens that a uid has for each slot reserved for it, once: connect, HELLO and ADOPT after a restart. */
 #define BT_ADMISSION_TOKENS_A_SLOT 4U
+/* Lines in the audit log for refusals of one uid in a minute; what is refused beyond is counted. */
+#define BT_REFUSAL_LINES 30U
 
 struct bt_admission_limits {
     uint32_t rate;    /* tokens a second, 1..1000000 */
@@ -29,6 +31,7 @@ struct bt_admission_uid {
     uint16_t spare; /* connections without a lease */
     uint16_t leased;
     bool is_used;
+    uint16_t lines;             /* refusals that were written one by one in this minute */
     uint32_t answered, refused; /* since the last summary of the audit log */
 };
 
@@ -59,6 +62,9 @@ bool bt_admission_take_token(struct bt_admission *admission, uint32_t uid, uint6
 
 /* For the summaries of the audit log: something was answered, or refused unheard. */
 void bt_admission_count(struct bt_admission *admission, uint32_t uid, bool is_refused);
+/* May one more refusal of this uid have a line of its own? BT_REFUSAL_LINES until the next summary. */
+bool bt_admission_take_line(struct bt_admission *admission, uint32_t uid) BT_MUST_CHECK;
+void bt_admission_renew_lines(struct bt_admission *admission);
 /* Takes out the counts of one uid (UINT32_MAX: of those without an entry). False: none are left. */
 bool bt_admission_take_counts(struct bt_admission *admission, uint32_t *ret_uid, uint32_t *ret_answered,
                               uint32_t *ret_refused) BT_MUST_CHECK;

@@ -521,8 +521,12 @@ static int take_over(struct bt_engine *engine)
     uint64_t now = now_ms(engine);
     int error = bt_kernel_provision(engine->kernel, leases, &count, &deadline_ms, &generation);
     if (error < 0) {
-        bt_say_error("setting up the table inet berth failed", error,
-                     "see whether something else owns a table of that name");
+        bt_say_error(
+            "setting up the table inet berth failed", error,
+            error == -EPROTONOSUPPORT
+                ? "another version of berth-helper wrote it: start that one again, or end all agents and "
+                  "run berth-helper uninstall, then install"
+                : "see whether something else owns a table of that name");
         return error;
     }
     generation = generation_floor(now, generation);

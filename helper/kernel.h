@@ -57,7 +57,8 @@ void bt_kernel_close(struct bt_kernel *kernel);
 
 /* Makes the table when it is absent. When it is there (a restart): reads the leases of its elements (live or
  * already reserved) into ret_leases, with the deadline they carry, and leaves the rules in force untouched. A
- * table that is not of this program's making or version is -EEXIST when foreign. *ret_generation is the
+ * table that is not of this program's making is -EEXIST; one of a version that this build does not read is
+ * -EPROTONOSUPPORT; both are left as they are. *ret_generation is the
  * highest generation ever handed out in this boot, as far as the kernel knows: a new lease must be above it.
  */
 int bt_kernel_provision(struct bt_kernel *kernel, struct bt_lease ret_leases[BT_POOL_SLOTS_MAX],

@@ -158,6 +158,10 @@ typedef int (*bt_netlink_visit)(const struct nlmsghdr *message, void *context);
 int bt_netlink_query(struct bt_kernel *kernel, int fd, const struct nlmsghdr *request, bt_netlink_visit visit,
                      void *context) BT_MUST_CHECK;
 
+/* Does a whole message stand at the start of what is left? (libmnl alone takes a length of 2^31 and more for
+ * a negative one.) */
+bool bt_message_is_whole(const struct nlmsghdr *message, int left);
+
 /* Walks attributes; a length that does not fit ends the walk. (libmnl's own loops do not compile with
  * -Wconversion.) */
 struct bt_attributes {
@@ -222,6 +226,7 @@ void bt_lease_dials(const struct bt_kernel *kernel, struct bt_lease_table table,
                     bt_element_visit visit, void *context);
 /* The element of `state`. */
 void bt_state_element(uint32_t high_water, struct bt_element *ret_element);
+/* -EBADMSG: not ours. -EPROTONOSUPPORT: of a version that this build does not read. */
 int bt_state_read(const struct bt_element *element, uint32_t *ret_high_water) BT_MUST_CHECK;
 int bt_record_read(const struct bt_element *element, struct bt_lease *ret_lease, int *ret_ifindex,
                    uint64_t *ret_deadline_ms) BT_MUST_CHECK;

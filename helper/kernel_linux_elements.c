@@ -129,7 +129,10 @@ void bt_element_interface(enum bt_set set, int ifindex, struct bt_element *ret_e
 /* ---- user data: one TLV as nft uses them, of a type that nft does not know and passes over ---------- */
 
 #define RECORD_TYPE 200U
+/* Raised with the meaning of a record, or of an element that a record is written back to. A new version keeps
+ * reading the one before it (an upgrade finds what its predecessor wrote) for one release; OLDEST says so. */
 #define RECORD_VERSION 1U
+#define RECORD_VERSION_OLDEST 1U
 #define RECORD_LENGTH 26U
 
 static void record_write(const struct bt_lease *lease, uint64_t deadline_ms, struct bt_element *element)
@@ -157,7 +160,8 @@ int bt_record_read(const struct bt_element *element, struct bt_lease *ret_lease,
     const uint8_t *at = element->userdata;
     uint32_t ifindex;
     if (element->key_length != sizeof(ifindex) || element->userdata_length != RECORD_LENGTH + 2 ||
-        at[0] != RECORD_TYPE || at[1] != RECORD_LENGTH || at[2] != RECORD_VERSION)
+        at[0] != RECORD_TYPE || at[1] != RECORD_LENGTH || at[2] < RECORD_VERSION_OLDEST ||
+        at[2] > RECORD_VERSION)
         return -EBADMSG;
     struct bt_lease lease = {.slot = bt_load_u16(at + 8),
                              .generation = bt_load_u32(at + 16),
@@ -194,8 +198,14 @@ int bt_state_read(const struct bt_element *element, uint32_t *ret_high_water)
 {
     struct bt_element wanted;
     bt_state_element(0, &wanted);
+    if (element->userdata_length < 8 ||
+        memcmp(element->userdata + 2, state_magic, sizeof(state_magic) - 1) != 0)
+        return -EBADMSG;
+    uint8_t version = element->userdata[7];
+    if (version < RECORD_VERSION_OLDEST || version > RECORD_VERSION)
+        return -EPROTONOSUPPORT;
     if (element->userdata_length != wanted.userdata_length ||
-        memcmp(element->userdata, wanted.userdata, 8) != 0)
+        memcmp(element->userdata, wanted.userdata, 2) != 0)
         return -EBADMSG;
     *ret_high_water = bt_load_u32(element->userdata + 8);
     return 0;

@@ -170,7 +170,7 @@ static int read_events(struct findings *findings, int fd, look look_at)
         }
         int left = (int)length;
         const struct nlmsghdr *message = (const struct nlmsghdr *)(const void *)kernel->event_buffer;
-        for (; mnl_nlmsg_ok(message, left); message = mnl_nlmsg_next(message, &left))
+        for (; bt_message_is_whole(message, left); message = mnl_nlmsg_next(message, &left))
             look_at(message, findings);
     }
     return is_lossy;

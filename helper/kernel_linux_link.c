@@ -352,7 +352,7 @@ static int check_link(const struct nlmsghdr *message, void *context)
 static int check_address(const struct nlmsghdr *message, void *context)
 {
     struct link_check *check = context;
-    if (message->nlmsg_type != RTM_NEWADDR)
+    if (message->nlmsg_type != RTM_NEWADDR || mnl_nlmsg_get_payload_len(message) < sizeof(struct ifaddrmsg))
         return 0;
     const struct ifaddrmsg *address = mnl_nlmsg_get_payload(message);
     struct bt_attributes walk = bt_attributes_of(message, sizeof(struct ifaddrmsg));
@@ -458,7 +458,7 @@ static bool is_known(const struct bt_kernel *kernel, int ifindex)
 static int note_stranger(const struct nlmsghdr *message, void *context)
 {
     struct strangers *strangers = context;
-    if (message->nlmsg_type != RTM_NEWLINK)
+    if (message->nlmsg_type != RTM_NEWLINK || mnl_nlmsg_get_payload_len(message) < sizeof(struct ifinfomsg))
         return 0;
     const struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
     struct bt_attributes walk = bt_attributes_of(message, sizeof(struct ifinfomsg));

@@ -49,6 +49,12 @@ uint64_t bt_boottime_ms(void)
     return (uint64_t)now.tv_sec * 1000U + (uint64_t)now.tv_nsec / 1000000U;
 }
 
+bool bt_message_is_whole(const struct nlmsghdr *message, int left)
+{
+    return left >= (int)sizeof(*message) && message->nlmsg_len <= (uint32_t)left &&
+           mnl_nlmsg_ok(message, left);
+}
+
 struct bt_attributes bt_attributes_in(const struct nlattr *nest)
 {
     return (struct bt_attributes){.at = mnl_attr_get_payload(nest), .left = mnl_attr_get_payload_len(nest)};
@@ -203,7 +209,7 @@ static void outcome_add(struct outcome *outcome, const uint8_t *buffer, size_t l
 {
     int left = (int)length;
     const struct nlmsghdr *message = (const struct nlmsghdr *)(const void *)buffer;
-    for (; mnl_nlmsg_ok(message, left); message = mnl_nlmsg_next(message, &left)) {
+    for (; bt_message_is_whole(message, left); message = mnl_nlmsg_next(message, &left)) {
         if (message->nlmsg_type != NLMSG_ERROR || message->nlmsg_len < NLMSG_LENGTH(sizeof(struct nlmsgerr)))
             continue;
         /* Sequences wrap; what counts is the distance from the first. */
@@ -285,7 +291,7 @@ static int visit_datagram(const uint8_t *buffer, size_t length, uint32_t sequenc
 {
     int left = (int)length;
     const struct nlmsghdr *message = (const struct nlmsghdr *)(const void *)buffer;
-    for (; mnl_nlmsg_ok(message, left); message = mnl_nlmsg_next(message, &left)) {
+    for (; bt_message_is_whole(message, left); message = mnl_nlmsg_next(message, &left)) {
         if (message->nlmsg_seq != sequence)
             continue;
         if (message->nlmsg_flags & NLM_F_DUMP_INTR)
@@ -293,6 +299,8 @@ static int visit_datagram(const uint8_t *buffer, size_t length, uint32_t sequenc
         if (message->nlmsg_type == NLMSG_DONE)
             return 1;
         if (message->nlmsg_type == NLMSG_ERROR) {
+            if (message->nlmsg_len < NLMSG_LENGTH(sizeof(struct nlmsgerr)))
+                return -EBADMSG;
             const struct nlmsgerr *answer = mnl_nlmsg_get_payload(message);
             return answer->error < 0 ? answer->error : 1;
         }

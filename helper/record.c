@@ -39,14 +39,29 @@ static bool is_query(enum bt_verb verb)
     return verb == BT_VERB_HELLO || verb == BT_VERB_STATUS || verb == BT_VERB_COUNTERS;
 }
 
-static void count(struct bt_engine *engine, uint32_t uid, bool is_status_only, bool is_refused)
+static struct bt_admission *admission_of(struct bt_engine *engine, bool is_status_only)
 {
-    struct bt_admission *admission = is_status_only ? &engine->status_admission : &engine->admission;
-    if (!engine->options.audit)
-        return;
-    bt_admission_count(admission, uid, is_refused);
     if (engine->summary_due_ms == 0)
         engine->summary_due_ms = engine->options.now_ms() + BT_RECORD_SUMMARY_MS;
+    return is_status_only ? &engine->status_admission : &engine->admission;
+}
+
+static void count(struct bt_engine *engine, uint32_t uid, bool is_status_only, bool is_refused)
+{
+    if (engine->options.audit)
+        bt_admission_count(admission_of(engine, is_status_only), uid, is_refused);
+}
+
+/* Nobody can push others' lines out of the ring with requests that are refused anyway. */
+static void write_refusal(struct bt_engine *engine, const struct bt_connection *connection,
+                          const struct bt_audit_event *event)
+{
+    if (!engine->options.audit)
+        return;
+    if (bt_admission_take_line(admission_of(engine, connection->is_status_only), connection->uid))
+        (void)write_event(engine, event);
+    else
+        count(engine, connection->uid, connection->is_status_only, true);
 }
 
 int bt_record_answer(struct bt_engine *engine, const struct bt_connection *connection,
@@ -63,13 +78,16 @@ int bt_record_answer(struct bt_engine *engine, const struct bt_connection *conne
     }
     if (!held && connection->state == BT_CONNECTION_LEASED)
         event.lease = bt_ledger_find(&engine->ledger, connection->slot, BT_HOLD_LIVE);
-    return write_event(engine, &event);
+    if (status == BT_STATUS_OK)
+        return write_event(engine, &event);
+    write_refusal(engine, connection, &event);
+    return 0;
 }
 
 void bt_record_malformed(struct bt_engine *engine, const struct bt_connection *connection)
 {
     struct bt_audit_event event = {.name = "FRAME", .status = "MALFORMED", .uid = connection->uid};
-    (void)write_event(engine, &event);
+    write_refusal(engine, connection, &event);
 }
 
 void bt_record_turned_away(struct bt_engine *engine, uint32_t uid, bool is_status_only)
@@ -91,4 +109,6 @@ void bt_record_summaries(struct bt_engine *engine, uint64_t now)
     engine->summary_due_ms = 0;
     summarise(engine, &engine->admission);
     summarise(engine, &engine->status_admission);
+    bt_admission_renew_lines(&engine->admission);
+    bt_admission_renew_lines(&engine->status_admission);
 }

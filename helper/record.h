@@ -1,9 +1,10 @@
 /* What of the engine's life goes into the audit log. The one place that decides it.
  *
  * A line: each LEASE, ADOPT, SEAL, RELEASE and RECONCILE with its outcome, the end of a lease by its
- * connection (EOF) or for want of adoption (EXPIRE), the start, drift and its repair, every other refusal, a
- * malformed frame. Counted, one line a uid a minute: HELLO, STATUS and COUNTERS that were answered, and
- * whatever was refused for coming too often, so that a flood cannot push other lines out of the ring.
+ * connection (EOF) or for want of adoption (EXPIRE), the start, drift and its repair, every other refusal and
+ * a malformed frame (BT_REFUSAL_LINES a uid and minute). Counted, one line a uid a minute: the refusals
+ * beyond, HELLO, STATUS and COUNTERS that were answered, and whatever was refused for coming too often, so
+ * that a flood cannot push other lines out of the ring.
  *
  * With no log (engine->options.audit is NULL) nothing happens and 0 is returned.
  */

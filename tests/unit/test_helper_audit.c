@@ -207,6 +207,27 @@ static void t_audit_one_line_a_verb(void **state)
     }
 }
 
+/* A user whose requests are refused without end fills neither the ring nor the journal. */
+static void t_audit_refusals_are_bounded(void **state)
+{
+    (void)state;
+    struct user user;
+    join(&user, false);
+    for (unsigned i = 0; i < 500; i++)
+        assert_int_equal(ask(&user, BT_VERB_SEAL), BT_STATUS_STATE);
+    assert_int_equal(audit.next, 2 + BT_REFUSAL_LINES);
+    clock_ms += 61000;
+    step();
+    check_line(2 + BT_REFUSAL_LINES,
+               "\"event\":\"SUMMARY\",\"status\":\"OK\",\"uid\":1000,\"count\":1,\"refused\":470,");
+    bt_fd_close(&user.fd);
+    step();
+    join(&user, false);
+    assert_int_equal(ask(&user, BT_VERB_SEAL), BT_STATUS_STATE);
+    check_line(3 + BT_REFUSAL_LINES, "\"event\":\"SEAL\",\"status\":\"STATE\"");
+    bt_fd_close(&user.fd);
+}
+
 static void t_audit_malformed(void **state)
 {
     (void)state;
@@ -302,6 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_sha256_vectors),
         cmocka_unit_test_setup_teardown(t_audit_one_line_a_verb, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(t_audit_refusals_are_bounded, set_up, tear_down),
         cmocka_unit_test_setup_teardown(t_audit_malformed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(t_audit_full_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(t_audit_longest_line, set_up, tear_down),

@@ -1,0 +1,96 @@
+/* A table of another version of the helper: refused as such and left in force, and one that is not ours at
+ * all is told apart from it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "helper/kernel_linux.h"
+#include "tests/lib/fake_guest.h"
+
+static const struct bt_kernel_config config = {
+    .pool = {.tap_base = BT_POOL_TAP_BASE_DEFAULT, .bridge_base = BT_POOL_BRIDGE_BASE_DEFAULT, .slots = 64},
+    .agent_flows = 512,
+    .gateway_flows = 16384};
+
+static struct bt_lease found[BT_POOL_SLOTS_MAX];
+
+static int provision(struct bt_kernel **ret_kernel, size_t *ret_count)
+{
+    uint64_t deadline_ms;
+    uint32_t generation;
+    assert_int_equal(bt_kernel_open(&config, ret_kernel), 0);
+    return bt_kernel_provision(*ret_kernel, found, ret_count, &deadline_ms, &generation);
+}
+
+/* Exchanges the record of the table's state for one with these bytes at its start. */
+static void rewrite_state(struct bt_kernel *kernel, const char *magic, uint8_t version)
+{
+    struct bt_batch batch;
+    struct bt_element element;
+    bt_state_element(1000, &element);
+    bt_transaction_start(kernel, &batch);
+    bt_element_remove(&batch, &element);
+    memcpy(element.userdata + 2, magic, 5);
+    element.userdata[7] = version;
+    bt_element_add(&batch, &element);
+    assert_int_equal(bt_transaction_commit(kernel, &batch), 0);
+}
+
+static void t_upgrade_other_versions(void **state)
+{
+    static const struct {
+        const char *magic;
+        uint8_t version;
+        int error;
+    } cases[] = {{"berth", 2, -EPROTONOSUPPORT},
+                 {"berth", 0, -EPROTONOSUPPORT},
+                 {"berth", 255, -EPROTONOSUPPORT},
+                 {"birth", 1, -EEXIST},
+                 {"berth", 1, 0}};
+    struct bt_kernel *kernel;
+    struct bt_lease lease = {.slot = 3, .uid = 1000, .role = BT_ROLE_AGENT};
+    size_t count = 0;
+    int tap_fd = -1;
+    (void)state;
+    assert_int_equal(provision(&kernel, &count), 0);
+    lease.generation = kernel->high_water + 1;
+    assert_int_equal(bt_kernel_lease(kernel, (struct bt_lease_table){0}, &lease, &tap_fd), 0);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(cases); i++) {
+        rewrite_state(kernel, cases[i].magic, cases[i].version);
+        bt_kernel_close(kernel);
+        count = 0;
+        assert_int_equal(provision(&kernel, &count), cases[i].error);
+        assert_int_equal(count, cases[i].error == 0 ? 1 : 0);
+        struct bt_element record;
+        int ifindex = cases[i].error == 0 ? kernel->slots[3].ifindex : 0;
+        if (ifindex > 0) {
+            bt_element_interface(BT_SET_LEASES, ifindex, &record);
+            assert_int_equal(bt_element_get(kernel, &record), 0); /* in force all the time */
+        }
+    }
+    assert_int_equal(found[0].generation, lease.generation);
+    bt_fd_close(&tap_fd);
+    bt_kernel_close(kernel);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    int error = bt_test_enter_namespaces(argv);
+    if (error < 0) {
+        printf("1..0 # SKIP namespaces cannot be made here: %s\n", strerror(-error));
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_upgrade_other_versions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
