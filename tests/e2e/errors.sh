@@ -9,7 +9,10 @@ berth() {
     as 1000 berth "$@" </dev/null
 }
 nothing_left() { # nothing_left WHAT
-    equal "$1: no agent is left" 0 "$(berth list --json | python3 -c 'import json,sys; print(len(json.load(sys.stdin)["agents"]))')"
+    local left
+    left=$(berth list --json | python3 -c 'import json,sys
+for agent in json.load(sys.stdin)["agents"]: print(agent["name"], agent["status"], agent["created"], agent["detail"])')
+    equal "$1: no agent is left" "" "$left"
     equal "$1: no folder is left" "" "$(ls /home/1000/.local/state/berth/env/live/agents 2>/dev/null)"
 }
 config=/home/1000/.config/berth
