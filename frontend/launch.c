@@ -19,6 +19,8 @@
 
 #define ARGUMENT_BYTES_MAX (128UL * 1024)
 
+#define UNDO_ATTEMPTS 4 /* each waits for other writers itself */
+
 struct launch {
     const struct bt_launch_request *request;
     const struct bt_backend *backend;
@@ -196,7 +198,11 @@ static int run_keeper(struct launch *launch, json_t **ret_facts, struct bt_error
 static void undo(struct launch *launch)
 {
     struct bt_error error = {0};
-    int result = bt_state_delete(launch->state, launch->row.id, &error);
+    int result;
+    int attempt = 0;
+    do { /* a row that stays would hold the name */
+        result = bt_state_delete(launch->state, launch->row.id, &error);
+    } while (result == -EBUSY && ++attempt < UNDO_ATTEMPTS);
     if (result == 0 && launch->row.folder[0] != '\0')
         result = bt_tree_remove(launch->row.folder, &error);
     if (result < 0 && launch->request->progress != NULL && launch->request->progress->report != NULL)
