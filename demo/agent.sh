@@ -1,6 +1,7 @@
 #!/bin/bash
-# What the demo's "agent" does inside its sandbox: works on the repository, uses what its policy allows, and then tries
-# every other way out. Each line "RESULT|what|how it ended|detail" is shown in the demo's table.
+# agent.sh ORCHESTRATOR GATEWAY (ADDRESS:PORT each): what the demo's "agent" does inside its sandbox. It works on the
+# repository, uses what its policy allows, and then tries every other way out. Each line
+# "RESULT|what|how it ended|detail" is shown in the demo's table.
 cd /workspace || exit 1
 host=$(ip -4 route show default 2>/dev/null | sed -n 's/.*via \([0-9.]*\).*/\1/p')
 [ -n "$host" ] || host=$(sed -n 's/^nameserver //p' /etc/resolv.conf)
@@ -20,7 +21,7 @@ if page=$(curl -sS --max-time 20 https://allowed.example/index.html 2>&1); then
 else
     result "https://allowed.example with curl" FAILED "$page"
 fi
-if out=$(git clone -q https://git.allowed.example/sample.git /tmp/sample 2>&1 && git -C /tmp/sample log --oneline 2>&1); then
+if out=$(git clone -q https://git.allowed.example/sample.git /tmp/sample 2>&1 && cat /tmp/sample/README 2>&1); then
     result "git clone over HTTPS" reached "$(tail -n 1 <<<"$out")"
 else
     result "git clone over HTTPS" FAILED "$(tail -n 1 <<<"$out")"
@@ -48,9 +49,8 @@ attempt "TCP to the host, another port" "$host" 22
 attempt "TCP to the host's own address" 198.51.100.2 22
 attempt "TCP to the metadata address" 169.254.169.254 80
 attempt "TCP over IPv6" 2001:db8::1 443
-for neighbour in "$@"; do
-    attempt "TCP to $neighbour" "${neighbour%:*}" "${neighbour#*:}"
-done
+attempt "TCP to the orchestrator" "${1%:*}" "${1#*:}"
+attempt "TCP to the gateway's own address" "${2%:*}" "${2#*:}"
 if out=$(timeout 8 bash -c 'exec 3<>/dev/udp/203.0.113.99/4433; printf x >&3; printf y >&3; head -c 1 <&3' 2>&1) &&
     [ -n "$out" ]; then
     result "UDP straight to the internet" LEAK "answered"

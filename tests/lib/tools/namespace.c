@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <pwd.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -56,7 +57,8 @@ static void run_mapper(const char *program, pid_t child, unsigned own, const cha
     char pid_text[16], own_text[16], start[24], count[24];
     unsigned long first = 0, number = 0;
     char line[256];
-    const char *user = getenv("USER");
+    const struct passwd *entry = getpwuid(getuid());
+    const char *user = entry != NULL ? entry->pw_name : getenv("USER");
     FILE *file = fopen(subordinates, "re");
     while (file != NULL && user != NULL && fgets(line, sizeof line, file) != NULL) {
         char *colon = strchr(line, ':');
@@ -68,8 +70,11 @@ static void run_mapper(const char *program, pid_t child, unsigned own, const cha
     if (file != NULL)
         (void)fclose(file);
     if (number < 2000) {
-        (void)fprintf(stderr, "namespace: %s has no range of at least 2000 ids for the user %s\n",
-                      subordinates, user == NULL ? "(USER is unset)" : user);
+        (void)fprintf(stderr,
+                      "namespace: %s has no range of at least 2000 ids for the user %s\n"
+                      "  what to do: have an administrator run: usermod --add-subuids 100000-165535 "
+                      "--add-subgids 100000-165535 %s, or run this as root\n",
+                      subordinates, user == NULL ? "(without a name)" : user, user == NULL ? "USER" : user);
         _exit(125);
     }
     (void)snprintf(pid_text, sizeof pid_text, "%d", (int)child);
