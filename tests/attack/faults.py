@@ -72,8 +72,11 @@ class Faults:
 
     def end(self):
         """The engine first: it would outlive its supervisor, since a change of uid takes the death signal back."""
-        if self.process.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+        try:
+            if self.process.poll() is None:
+                os.kill(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it died of the last fault in this moment
         self.process.wait()
         os.close(self.orders)
 
