@@ -54,14 +54,22 @@ static int stop_units(const struct bt_admin *admin)
     return 0;
 }
 
-/* An engine of `listen` holds this lock: what is taken from under it, it would put back. */
-static int check_no_engine(void)
+/* An engine holds the lock of its own socket, and that of its audit log: what is taken from under it, it
+ * would put back. */
+static int check_lock(const char *path)
 {
-    bt_auto_fd fd = open("/run/berth/helper.lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    bt_auto_fd fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0)
         return 0;
-    bt_admin_complain("a berth-helper runs: end it first (its pid: fuser /run/berth/helper.lock)");
+    bt_admin_complain("a berth-helper runs: end it first (its pid: fuser %s)", path);
     return 1;
+}
+
+static int check_no_engine(const struct bt_config *config)
+{
+    char path[BT_CONFIG_PATH_SIZE + BT_AUDIT_NAME_SIZE];
+    (void)snprintf(path, sizeof(path), "%s/audit.0", config->audit_folder);
+    return check_lock("/run/berth/helper.lock") + check_lock(path) > 0 ? 1 : 0;
 }
 
 /* ---- the kernel --------------------------------------------------------------------------------------- */
@@ -233,7 +241,8 @@ int bt_admin_uninstall(const struct bt_admin *admin)
         bt_admin_complain("uninstall must be run by root");
         return 1;
     }
-    if (bt_admin_read_config(admin, &config) < 0 || stop_units(admin) > 0 || check_no_engine() > 0)
+    if (bt_admin_read_config(admin, &config) < 0 || stop_units(admin) > 0 ||
+        (!admin->is_dry_run && check_no_engine(&config) > 0))
         return 1;
     int bad = clean_kernel(admin, &config);
     if (bad > 0)

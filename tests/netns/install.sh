@@ -147,7 +147,8 @@ check "nothing of all that has changed anything" diff untouched after
 nft -f - <<'END'
 table ip filter {
     chain DOCKER-USER { }
-    chain FORWARD { type filter hook forward priority filter; policy drop; jump DOCKER-USER; }
+    chain ufw-before-forward { }
+    chain FORWARD { type filter hook forward priority filter; policy drop; jump DOCKER-USER; jump ufw-before-forward; }
 }
 END
 state >with_docker
@@ -158,6 +159,13 @@ check "and the user, without a shell" grep -qE '^_berth:.*:/usr/sbin/nologin$' /
 GROUP=$(grep '^berth:' /etc/group | cut -d: -f3)
 if [ -x /usr/sbin/iptables ]; then
     check "our accept is in DOCKER-USER" bash -c 'nft list chain ip filter DOCKER-USER | grep -q "iifname \"berth\*\".*accept"'
+    check "and in the chain of ufw" bash -c 'nft list chain ip filter ufw-before-forward | grep -q "oifname \"berth\*\".*accept"'
+    check_status "status finds no chain that drops us any more" 1 '^other firewalls: no chain drops' $HELPER status
+    iptables -F DOCKER-USER
+    iptables -F ufw-before-forward
+    check_status "a reload of Docker has emptied its chain: firewall puts it back" 0 '^added: DOCKER-USER -i' $HELPER firewall
+    check_status "once" 0 '^found: DOCKER-USER -i' $HELPER firewall
+    equal "and only once" 2 "$(nft list chain ip filter DOCKER-USER | grep -c berth)"
 else
     skip "our accept is in DOCKER-USER" "iptables is not installed"
 fi
@@ -291,6 +299,7 @@ check "the log of both engines is one chain" bash -c "$HELPER audit --verify | g
 # ---- uninstall -------------------------------------------------------------------------------------------------------
 check_status "uninstall --dry-run" 0 'would remove: /etc/systemd/system/berth-helper.service' $HELPER uninstall --dry-run
 check "and everything is still there" test -e /etc/systemd/system/berth-helper.service
+check_status "uninstall while a helper runs" 1 'a berth-helper runs: end it first' $HELPER uninstall
 kill -9 $MANAGER "$(cat engine.pid)"
 wait $MANAGER 2>/dev/null
 check "agents still hold interfaces" bash -c 'ip -o link show | grep -q berth'
