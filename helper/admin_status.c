@@ -65,7 +65,7 @@ static int query(int fd, struct bt_reply *ret_hello, struct bt_reply *ret_status
 static int tell_engine(void)
 {
     bt_auto_fd fd = -1;
-    struct bt_reply hello, status;
+    struct bt_reply hello = {0}, status = {0};
     const char *path = BT_LISTENER_PATH_DEFAULT;
     int error = connect_to(path, &fd);
     if (error < 0) {

@@ -63,7 +63,7 @@ eventually() {
 }
 # Everything that an installation could leave: files and accounts, rules, interfaces.
 state() {
-    (cd / && find etc run var -not -path 'run/netns*' -not -path 'run/systemd*' -printf '%y %m %U %G %p\n' | grep -vE '/(\.pwd\.lock|[a-z]*-)$' | sort)
+    (cd / && find etc run var -not -path 'run/netns*' -not -path 'run/systemd*' -not -path 'run/mount*' -printf '%y %m %U %G %p\n' | grep -vE '/(\.pwd\.lock|[a-z]*-)$' | sort)
     cat /etc/passwd /etc/group
     nft list ruleset
     ip -o link show | sed -E 's/^[0-9]+: ([^:@]*).*/\1/'
@@ -184,6 +184,8 @@ if [ -x /usr/bin/systemd-analyze ]; then
 else
     skip "systemd finds nothing wrong with the units" "systemd-analyze is not installed"
 fi
+equal "the unit leaves the helper these capabilities" "CapabilityBoundingSet=CAP_NET_ADMIN CAP_SETUID CAP_SETGID CAP_SETPCAP" \
+    "$(grep ^CapabilityBoundingSet /etc/systemd/system/berth-helper.service)"
 check_status "check: all is root's" 0 '^ok: [0-9]+ paths' $HELPER check
 chmod g+w /etc/systemd/system/berth-helper.service
 check_status "check: a unit that a group can write" 1 '^BAD /etc/systemd/system/berth-helper.service is writable' $HELPER check
@@ -192,10 +194,35 @@ chown $ALICE /etc/berth
 check_status "check: a folder that is a user's" 1 '^BAD /etc/berth belongs to uid 1000' $HELPER check
 chown 0 /etc/berth
 
+# ---- what systemd is told ---------------------------------------------------------------------------------------
+# A systemctl of the test's own, which writes down how it was called.
+if [ -e /usr/bin/systemctl ] && [ -e /usr/bin/systemd-tmpfiles ]; then
+    printf '#!/bin/sh\necho "$0 $*" >>/tmp/systemctl.log\n' >systemctl && chmod 755 systemctl
+    mount --bind systemctl /usr/bin/systemctl
+    mount --bind systemctl /usr/bin/systemd-tmpfiles
+    mkdir -p /run/systemd/system
+    check_status "install, where systemd runs" 0 '^enabled and restarted: berth-helper.socket' $HELPER install
+    equal "in this order" "/usr/bin/systemd-tmpfiles --create /etc/tmpfiles.d/berth.conf
+/usr/bin/systemctl daemon-reload
+/usr/bin/systemctl enable --now berth-helper.socket berth-helper-status.socket
+/usr/bin/systemctl enable berth-helper.service berth-firewall.service
+/usr/bin/systemctl restart berth-firewall.service berth-helper.service" "$(cat systemctl.log)"
+    : >systemctl.log
+    check_status "a dry run" 0 'would enable and restart' $HELPER install --dry-run
+    equal "tells systemd nothing" "" "$(cat systemctl.log)"
+    printf '#!/bin/sh\nexit 3\n' >systemctl
+    check_status "systemctl fails: so does install" 1 'systemctl daemon-reload failed \(3\)|systemd-tmpfiles --create failed \(3\)' $HELPER install
+    rm -r /run/systemd
+    umount /usr/bin/systemctl /usr/bin/systemd-tmpfiles
+else
+    skip "install, where systemd runs" "systemctl is not installed"
+fi
+
 # ---- agents of two users at work ----------------------------------------------------------------------------------
 # As the socket units do: the listening sockets outlive the engine.
 cat >activate.py <<'END'
-import os, signal, socket, subprocess, sys
+import os, socket, sys
+CAPABILITIES = "-all,+net_admin,+setuid,+setgid,+setpcap"  # CapabilityBoundingSet= of the unit
 def listener(path, mode, group, folder_mode):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     os.chown(os.path.dirname(path), 0, group)
@@ -219,7 +246,7 @@ def start():
     pid = os.fork()
     if pid == 0:
         passing()
-        os.execve("/usr/local/sbin/berth-helper", ["/usr/local/sbin/berth-helper", "listen"],
+        os.execve("/usr/bin/setpriv", ["setpriv", "--no-new-privs", "--bounding-set", CAPABILITIES, "/usr/local/sbin/berth-helper", "listen"],
                   {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "helper:status", "LISTEN_PID": str(os.getpid())})
     return pid
 while True:
@@ -230,7 +257,7 @@ while True:
 END
 /usr/bin/python3 activate.py "$GROUP" 2>helper.log &
 MANAGER=$!
-check "the service manager starts the installed helper" eventually grep -q ': ready' helper.log
+check "the service manager starts the installed helper, with the unit's capabilities" eventually grep -q ': ready' helper.log
 check_status "status, by root" 0 'helper: answers on /run/berth/helper.sock' $HELPER status
 check_status "status, by anybody" 0 'rules: as they should be' \
     setpriv --reuid 1234 --regid 1234 --clear-groups $HELPER status
