@@ -50,6 +50,8 @@ sanitized = $(patsubst %.c,$(BUILD)/san/%.o,$(1))
 # One short line a file; `make V=1` shows the commands.
 QUIET := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-7s %s\n' $(1) $@)
+# Says nothing when there is nothing to do.
+SUBMAKE = $(MAKE) --no-print-directory $(if $(V),,-s)
 # glibc warns of name service and plug-ins in static programs; ours use numbers and c-ares, and load nothing.
 STATIC_LINK := -static -Wl,--gc-sections -Wl,--no-warnings
 
@@ -166,17 +168,17 @@ $(BUILD)/fuzz/%: $(BUILD)/fuzzobj/tests/fuzz/%.o $(BUILD)/fuzzobj/berth.a
 	$(QUIET)clang -fsanitize=fuzzer,address,undefined -o $@ $^ $(filter-out -lcmocka,$(TEST_LIBS))
 
 check: packages
-	@$(MAKE) --no-print-directory all tests $(SANITIZED_PROGRAMS)
+	@$(SUBMAKE) all tests $(SANITIZED_PROGRAMS)
 	@tests/run
 demo:
 	@./install-packages demo
-	@$(MAKE) --no-print-directory all $(BUILD)/tests/tools/namespace
+	@$(SUBMAKE) all $(BUILD)/tests/tools/namespace
 	@demo/run
 fuzz: packages
-	@$(MAKE) --no-print-directory $(FUZZERS)
+	@$(SUBMAKE) $(FUZZERS)
 	@tests/fuzz/run $(FUZZ_SECONDS)
 bench: packages
-	@$(MAKE) --no-print-directory all $(BENCH_PROGRAMS)
+	@$(SUBMAKE) all $(BENCH_PROGRAMS) $(TEST_TOOLS)
 	@tests/bench/run
 lint: packages
 	@tests/lint/run

@@ -55,7 +55,8 @@ if out=$(timeout 8 bash -c 'exec 3<>/dev/udp/203.0.113.99/4433; printf x >&3; pr
     [ -n "$out" ]; then
     result "UDP straight to the internet" LEAK "answered"
 else
-    result "UDP straight to the internet" blocked "${out##*: }"
+    out=${out##*: }
+    result "UDP straight to the internet" blocked "${out:-no answer}"
 fi
 if name=$(getent ahostsv4 "x$RANDOM.exfiltrate.example" 2>&1); then
     result "a DNS name that is not allowed" LEAK "$name"

@@ -233,7 +233,7 @@ static void t_guest_passes_exit_statuses(void **state)
     assert_int_equal(shell(AGENT, "exit 201"), 201);
     assert_int_equal(shell(AGENT, "kill -9 $$"), 128 + 9);
     assert_int_equal(run(AGENT, missing), 127);
-    assert_non_null(strstr(output, "no such program"));
+    assert_non_null(strstr(output, "no such program in the guest: no-such-program\n"));
     assert_int_equal(run(AGENT, not_executable), 126);
     assert_int_equal(run(AGENT, folder_as_program), 126);
 }

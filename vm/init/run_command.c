@@ -138,7 +138,9 @@ int bt_init_run_command(void)
     if (chdir(run_request.folder) < 0)
         return complain(EXIT_CANNOT_EXECUTE, "cannot enter the working folder", errno);
     result = execute();
-    if (result == -ENOENT)
-        return complain(EXIT_NOT_FOUND, "no such program in the guest", 0);
-    return complain(EXIT_CANNOT_EXECUTE, "cannot execute the program", -result);
+    (void)dprintf(STDERR_FILENO, "berth: %s in the guest: %.200s%s%s\n",
+                  result == -ENOENT ? "no such program" : "cannot execute a program",
+                  bt_run_arguments(&run_request)[0], result == -ENOENT ? "" : ": ",
+                  result == -ENOENT ? "" : strerror(-result));
+    return result == -ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_EXECUTE;
 }
