@@ -6,9 +6,9 @@
  *   bench_helper fill COUNT            leases COUNT slots, then gives all back by closing
  *   bench_helper hold COUNT            the same, but keeps them until standard input ends
  *   bench_helper watch                 LEASE and RELEASE until standard input ends; tells the 99th percentile
- *   bench_helper hostile COUNT         COUNT connections that say nothing, rubbish, or too much
- *   bench_helper packets ADDRESS N...  sends from a gateway to ADDRESS, and from an agent to its gateway,
- * with N slots
+ *   bench_helper hostile COUNT SECONDS at least COUNT connections, and so long, that say nothing, rubbish, or
+ * too much bench_helper packets ADDRESS N...  sends from a gateway to ADDRESS, and from an agent to its
+ * gateway, with N slots
  *
  * Each prints lines "NAME VALUE UNIT". Times are wall-clock; the packets' are the CPU time of the sending
  * thread, in which the kernel does all the work of a packet, so that other programs of the machine hardly
@@ -281,27 +281,27 @@ static void annoy(int fd, unsigned which)
         return; /* refused before a word was said */
 }
 
-static void run_hostile(unsigned count)
+static void run_hostile(unsigned count, unsigned seconds)
 {
     enum { KEPT = 64 };
     int kept[KEPT];
     struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = BT_HELPER_SOCKET_DEFAULT};
-    unsigned refused = 0;
+    unsigned refused = 0, made = 0;
     double began = now_us(CLOCK_MONOTONIC);
     for (unsigned i = 0; i < KEPT; i++)
         kept[i] = -1;
-    for (unsigned i = 0; i < count; i++) {
-        int *fd = &kept[i % KEPT];
+    for (; made < count || now_us(CLOCK_MONOTONIC) - began < seconds * 1e6; made++) {
+        int *fd = &kept[made % KEPT];
         bt_fd_close(fd);
         *fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         if (*fd < 0 || connect(*fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
             refused++;
         else
-            annoy(*fd, i);
+            annoy(*fd, made);
     }
     for (unsigned i = 0; i < KEPT; i++)
         bt_fd_close(&kept[i]);
-    printf("hostile_connections %u count\nhostile_refused %u count\nhostile_time %.0f ms\n", count, refused,
+    printf("hostile_connections %u count\nhostile_refused %u count\nhostile_time %.0f ms\n", made, refused,
            (now_us(CLOCK_MONOTONIC) - began) / 1e3);
 }
 
@@ -420,8 +420,8 @@ int main(int argc, char **argv)
         run_hold(number(argv[2], BT_POOL_SLOTS_MAX));
     else if (argc == 2 && strcmp(what, "watch") == 0)
         run_watch();
-    else if (argc == 3 && strcmp(what, "hostile") == 0)
-        run_hostile(number(argv[2], ROUNDS_MAX));
+    else if (argc == 4 && strcmp(what, "hostile") == 0)
+        run_hostile(number(argv[2], ROUNDS_MAX), number(argv[3], 60));
     else if (argc > 3 && strcmp(what, "packets") == 0)
         run_packets(argv[2], argv + 3, argc - 3);
     else

@@ -23,7 +23,7 @@ if os.environ.get("BERTH_WORLD") != "inside":
     os.execv(f"{SOURCE}/build/tests/tools/namespace",
              ["namespace", "--bind", SOURCE, "source", "python3", "/opt/source/tests/netns/verbs_property.py"])
 
-HELPER, TOOL = f"{SOURCE}/build/berth-helper", f"{SOURCE}/build/tests/tools/helper_tool"
+HELPER, TOOL = os.environ.get("WORLD_HELPER", f"{SOURCE}/build/berth-helper"), f"{SOURCE}/build/tests/tools/helper_tool"
 UID_HELPER, GID_CLIENTS, USERS = 900, 901, (1000, 1001, 1002)
 SLOTS, QUOTA, ENVIRONMENTS = 8, 3, 2
 STEPS, BUDGET_SECONDS, ANSWER_SECONDS = 250, 60, 20
@@ -376,7 +376,7 @@ def main():
         did = ", ".join(f"{name} {count}" for name, count in sorted(trial.counts.items()))
         print(f"ok 1 - model, STATUS and the kernel agree after each of {len(trial.history)} steps ({did})")
         return 0
-    except Mismatch as error:
+    except (Mismatch, OSError, subprocess.CalledProcessError) as error:
         print("not ok 1 - model, STATUS and the kernel agree after each step")
         print(f"#   {error}")
         for line in trial.history[-15:] + [f"engine: {line}" for line in
