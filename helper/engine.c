@@ -354,12 +354,14 @@ static bool answer(struct bt_engine *engine, struct bt_connection *connection,
     return bt_verbs_answer(engine, connection, request, reply, passed_fd);
 }
 
-/* What was granted without a line in the log is taken back; what takes away stands. */
+/* What was granted without a line in the log is taken back. What takes away stands, and so does an adoption:
+ * it gives nothing that has no line already, and undoing it would end an agent at work. */
 static void record(struct bt_engine *engine, struct bt_connection *connection,
                    const struct bt_request *request, const struct bt_lease *held, struct bt_reply *reply,
                    int *passed_fd)
 {
-    bool is_grant = request->verb == BT_VERB_LEASE && reply->status == BT_STATUS_OK;
+    bool is_grant =
+        request->verb == BT_VERB_LEASE && !request->body.lease.is_adopt && reply->status == BT_STATUS_OK;
     if (bt_record_answer(engine, connection, request, reply->status, held) == 0 || !is_grant)
         return;
     bt_fd_close(passed_fd);

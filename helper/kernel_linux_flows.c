@@ -39,8 +39,10 @@ static int delete_by_mark(struct bt_kernel *kernel, uint32_t mark)
 
 /* ---- flows that others opened towards a server: their mark is the dialler's, which may live on ------ */
 
-#define FLOWS_PER_ROUND 64U
-#define TUPLE_ROOM 256U
+/* A gateway may have tens of thousands, and the engine serves nobody meanwhile: a round costs a walk of the
+ * kernel through its whole table, so few of them, and one message for all of a round. */
+#define FLOWS_PER_ROUND 2048U
+#define TUPLE_ROOM 96U /* of IPv4: addresses, protocol, ports or ICMP's three, zone */
 #define ROUNDS_MAX 1024U
 
 struct server_flows {
@@ -95,19 +97,21 @@ static int find_flows(struct bt_kernel *kernel, struct server_flows *flows)
     return bt_netlink_query(kernel, kernel->netfilter_fd, message, note_flow, flows);
 }
 
+/* Whether each of them went is seen by the next round, which finds those that did not. */
 static int delete_found(struct bt_kernel *kernel, const struct server_flows *flows)
 {
+    struct bt_batch batch;
+    bt_batch_start(kernel, &batch);
     for (size_t i = 0; i < flows->count; i++) {
-        struct bt_batch batch;
-        bt_batch_start(kernel, &batch);
-        struct nlmsghdr *message = flow_message(&batch, IPCTNL_MSG_CT_DELETE, NLM_F_ACK);
-        mnl_attr_put(message, CTA_TUPLE_ORIG | NLA_F_NESTED, flows->found[i].length, flows->found[i].tuple);
+        struct nlmsghdr *message =
+            flow_message(&batch, IPCTNL_MSG_CT_DELETE, i + 1 == flows->count ? NLM_F_ACK : 0);
+        if (message)
+            mnl_attr_put(message, CTA_TUPLE_ORIG | NLA_F_NESTED, flows->found[i].length,
+                         flows->found[i].tuple);
         bt_batch_message_end(&batch, message);
-        int error = bt_batch_send_nftables(kernel, &batch);
-        if (error < 0 && error != -ENOENT)
-            return error;
     }
-    return 0;
+    int error = bt_batch_send_nftables(kernel, &batch);
+    return error == -ENOENT || error == -EAGAIN || error == -ENOBUFS ? 0 : error;
 }
 
 static int delete_towards(struct bt_kernel *kernel, uint32_t guest)
@@ -118,13 +122,11 @@ static int delete_towards(struct bt_kernel *kernel, uint32_t guest)
         int error = find_flows(kernel, &flows);
         if (error == -EINTR)
             continue;
-        if (error < 0)
+        if (error < 0 || flows.count == 0)
             return error;
         error = delete_found(kernel, &flows);
         if (error < 0)
             return error;
-        if (flows.count < FLOWS_PER_ROUND)
-            return 0;
     }
     return -ETIMEDOUT;
 }

@@ -271,6 +271,34 @@ static void t_audit_full_disk(void **state)
     bt_fd_close(&other.fd);
 }
 
+/* A restart on a disk that takes no more: agents at work go on. */
+static void t_audit_adoption_needs_no_line(void **state)
+{
+    (void)state;
+    struct user user;
+    struct bt_engine_options options = engine.options;
+    join(&user, false);
+    assert_int_equal(ask(&user, BT_VERB_LEASE), BT_STATUS_OK);
+    struct bt_request request = {.verb = BT_VERB_LEASE,
+                                 .body.lease = {.has_slot = true,
+                                                .is_adopt = true,
+                                                .slot = user.reply.body.lease.slot,
+                                                .generation = user.reply.body.lease.generation}};
+    for (size_t i = 0; i < BT_PLACES_MAX; i++)
+        bt_fd_close(&engine.connections[i].fd);
+    bt_fd_close(&engine.epoll_fd);
+    bt_fd_close(&user.fd);
+    bt_audit_close(&audit);
+    open_ring(true);
+    clock_ms += 5;
+    assert_int_equal(bt_engine_start(&engine, &options, kernel, -1), 0);
+    join(&user, false);
+    assert_int_equal(say(&user, &request), BT_STATUS_OK);
+    assert_int_equal(bt_fake_count(BT_FAKE_LIVE), 1);
+    assert_int_equal(audit.lost, 2); /* START, ADOPT */
+    bt_fd_close(&user.fd);
+}
+
 static void t_audit_longest_line(void **state)
 {
     (void)state;
@@ -326,6 +354,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(t_audit_refusals_are_bounded, set_up, tear_down),
         cmocka_unit_test_setup_teardown(t_audit_malformed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(t_audit_full_disk, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(t_audit_adoption_needs_no_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(t_audit_longest_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(t_status_socket, set_up, tear_down),
     };

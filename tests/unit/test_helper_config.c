@@ -35,7 +35,7 @@ static void t_config_every_name(void **state)
         "bridge_base: 10.97.0.0\nuplink_private: deny\n"
         "resolvers: 192.0.2.1  192.0.2.2\t192.0.2.3\nagent_flows: 1\ngateway_flows: 1000000\n"
         "requests_per_second: 7\nrequests_burst: 9\nuid_max: 70000\nuser_uid: 900\n"
-        "user_gid: 901\nsocket_group: 902";
+        "user_gid: 901\nsocket_group: 902\naudit_folder: /var/log/other\naudit_lines: 100";
     assert_int_equal(parse(text, &config, &line), 0);
     assert_int_equal(config.kernel.pool.slots, 512);
     assert_int_equal(config.quota, 100);
@@ -52,6 +52,10 @@ static void t_config_every_name(void **state)
     assert_int_equal(config.user_uid, 900);
     assert_int_equal(config.user_gid, 901);
     assert_int_equal(config.socket_gid, 902);
+    assert_string_equal(config.audit_folder, "/var/log/other");
+    assert_int_equal(config.audit_lines, 100);
+    assert_int_equal(parse("audit_folder: none", &config, &line), 0);
+    assert_string_equal(config.audit_folder, "");
 }
 
 static void t_config_refuses_with_the_line(void **state)
@@ -59,6 +63,11 @@ static void t_config_refuses_with_the_line(void **state)
     (void)state;
     static const char *const wrong[] = {
         "slots: 0",
+        "audit_folder: log",
+        "audit_folder: /",
+        "audit_folder:",
+        "audit_lines: 7",
+        "audit_lines: 1048577",
         "slots: 1025",
         "slots: 010",
         "slots: -1",
