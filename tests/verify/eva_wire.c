@@ -3,11 +3,10 @@
  * Analysed by eva.sh, never run. Every buffer has exactly the size that its function documents, so that one
  * byte too far is an alarm; every assertion is one that EVA has to prove.
  */
-#include "ipc/wire/frame.h"
-
+#include <__fc_builtin.h>
 #include <stdint.h>
 
-#include "__fc_builtin.h"
+#include "ipc/wire/frame.h"
 
 static bool any_bool(void)
 {
