@@ -39,17 +39,16 @@ static int bt_rm_one(struct bt_context *context, struct bt_state *state, struct 
 
 static int bt_rm_run(struct bt_context *context, struct bt_error *error)
 {
-    size_t count = context->arguments.operands.count;
+    bt_auto_free struct bt_agent *agents = NULL;
+    size_t count = 0;
     struct bt_state *state = NULL;
     json_t *removed = json_array();
     int r = bt_state_open(&context->paths, &state, error);
 
-    for (size_t i = 0; (i == 0 || i < count) && r == 0; i++) {
-        struct bt_agent agent;
-        r = bt_command_target(context, state, i, &agent, error);
-        if (r == 0)
-            r = bt_rm_one(context, state, &agent, removed, error);
-    }
+    if (r == 0)
+        r = bt_command_targets(context, state, &agents, &count, error);
+    for (size_t i = 0; i < count && r == 0; i++)
+        r = bt_rm_one(context, state, &agents[i], removed, error);
     bt_state_close(state);
     if (r < 0) {
         json_decref(removed);

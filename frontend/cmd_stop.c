@@ -54,15 +54,12 @@ static int bt_stop_all(struct bt_context *context, struct bt_state *state, json_
 static int bt_stop_named(struct bt_context *context, struct bt_state *state, json_t *stopped,
                          struct bt_error *error)
 {
-    size_t count = context->arguments.operands.count;
-    int r = 0;
+    bt_auto_free struct bt_agent *agents = NULL;
+    size_t count = 0;
+    int r = bt_command_targets(context, state, &agents, &count, error);
 
-    for (size_t i = 0; (i == 0 || i < count) && r == 0; i++) {
-        struct bt_agent agent;
-        r = bt_command_target(context, state, i, &agent, error);
-        if (r == 0)
-            r = bt_stop_one(context, state, &agent, stopped, error);
-    }
+    for (size_t i = 0; i < count && r == 0; i++)
+        r = bt_stop_one(context, state, &agents[i], stopped, error);
     return r;
 }
 

@@ -28,6 +28,26 @@ int bt_command_target(struct bt_context *context, struct bt_state *state, size_t
                          error);
 }
 
+int bt_command_targets(struct bt_context *context, struct bt_state *state, struct bt_agent **ret_agents,
+                       size_t *ret_count, struct bt_error *error)
+{
+    size_t named = context->arguments.operands.count, count = 0;
+    bt_auto_free struct bt_agent *agents = bt_new(named ? named : 1, sizeof(*agents));
+
+    for (size_t i = 0; i == 0 || i < named; i++) {
+        bool is_known = false;
+        int r = bt_command_target(context, state, i, &agents[count], error);
+        if (r < 0)
+            return r;
+        for (size_t before = 0; before < count; before++)
+            is_known |= agents[before].id == agents[count].id;
+        count += !is_known;
+    }
+    *ret_agents = BT_TAKE(agents);
+    *ret_count = count;
+    return 0;
+}
+
 int bt_command_confirm(struct bt_context *context, bool is_assumed, const char *question,
                        struct bt_error *error)
 {

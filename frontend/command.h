@@ -60,6 +60,12 @@ size_t bt_command_options(const struct bt_command *command, struct bt_option ret
 int bt_command_target(struct bt_context *context, struct bt_state *state, size_t index,
                       struct bt_agent *ret_agent, struct bt_error *error);
 
+/* The agents that all operands or --latest name, each once: found before anything is done to one of them,
+ * since a part of a name that is not unique would be when another agent has gone. The caller frees
+ * *ret_agents. */
+int bt_command_targets(struct bt_context *context, struct bt_state *state, struct bt_agent **ret_agents,
+                       size_t *ret_count, struct bt_error *error);
+
 /* Asks on the terminal, default no. is_assumed (--yes): yes at once. Without a terminal: -EPERM, saying to
  * use --yes. */
 int bt_command_confirm(struct bt_context *context, bool is_assumed, const char *question,

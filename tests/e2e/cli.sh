@@ -149,6 +149,13 @@ check_status "rm asks before it throws work away" 1 "--yes" berth rm worked
 check "and has not touched it" test -e home/.local/state/berth/env/live/agents/worked/patch
 check "told to, it does" berth rm worked --yes
 check "its folder is gone" test ! -e home/.local/state/berth/env/live/agents/worked
+ended pair-1
+ended pair-2
+check_status "of several names one is wrong" 4 "no agent 'nobody'" berth rm --yes pair-1 nobody
+check_status "then none is removed" 0 pair-1 berth list
+check_status "a part of two names is no name, whatever goes first" 4 "several" berth rm --yes pair-1 pair
+check_status "and none is removed" 0 pair-1 berth list
+check "names may be given twice" berth rm --yes pair-1 pair-1 pair-2
 ended kept
 check_status "cleanup keeps work" 0 "kept/live-kept-" berth cleanup bots
 check "as a patch" sh -c "grep -q '^diff' home/.local/state/berth/kept/live-kept-*.patch"
