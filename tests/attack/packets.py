@@ -1,6 +1,7 @@
 #!/usr/bin/env -S python3 -B
-"""a31: shapes of packets. Source routes, fragments, ICMP errors about other people's connections, tunnels, TCP out of nowhere
-and offload headers, written straight into the TAP of an agent and of a gateway, as a hostile VMM would.
+"""a31, a37: shapes of packets, and a gateway that ends with many flows. Source routes, fragments, ICMP errors about other people's
+connections, tunnels, TCP out of nowhere and offload headers, written straight into the TAP of an agent and of a gateway, as a
+hostile VMM would.
 
 What counts is what arrived: at the bystander's guests, at the internet's side of the uplink, and behind the host's firewall
 (raw sockets see a packet only after the input hook).
@@ -209,6 +210,25 @@ def gateway_shapes():
         eyes.close()
 
 
+def many_flows_of_a_gateway():
+    """Its end deletes its agents' flows, and the engine serves nobody meanwhile: that must not take long."""
+    attackers = [Attacker() for _ in range(4)]
+    for attacker in attackers:
+        for port in range(2000, 2512):
+            attacker.write(packet(attacker.address, attacker.host, UDP, datagram(b"x", 53, port)))
+    with open("/proc/sys/net/netfilter/nf_conntrack_count", encoding="ascii") as file:
+        expect(True, int(file.read()) > 2000, "there are many flows")
+    began = time.monotonic()
+    gateway.end()
+    with Client(BOB) as bob:
+        bob.lease()
+    took = 1000 * (time.monotonic() - began)
+    note(f"a lease of somebody else beside the end of a gateway with 2048 flows: {took:.0f} ms")
+    expect(True, took < 400, f"{took:.0f} ms")
+    for attacker in attackers:
+        attacker.close()
+
+
 make_uplink()
 world.start()
 bystander = world.bystander
@@ -218,5 +238,5 @@ kept = dial(None, bystander.agent.address, 2222)  # by root, who may
 host_connection = kept.getsockname()
 case("a31 shapes of packets from an agent")(agent_shapes)
 case("a31 shapes of packets from a gateway")(gateway_shapes)
-gateway.end()
+case("a37 a gateway with many flows ends", oracle=False)(many_flows_of_a_gateway)
 finish()
