@@ -2,7 +2,7 @@
  * touch its outputs when it fails.
  *
  * sendto, recvmsg and recvfrom are this file's; the modules under test call them. The bytes behind a datagram
- * are poisoned, so that reading too far is found though the helper's buffer is larger. Not here:
+ * are poisoned, so that reading one too far is found though the helper's buffer is larger. Not here:
  * comparing rules, sets and chains, which libnftnl parses (it ends the program when the kernel's attributes
  * are not of the type it knows).
  *
@@ -23,9 +23,6 @@
 #define ROUTE_EVENTS_FD 1002
 #define NETFILTER_EVENTS_FD 1003
 #define SENT_MAX 64U
-/* Some fixed headers (nlmsgerr, ifaddrmsg) are read before their length is looked at. The helper's buffer
- * goes on behind the datagram, so that reads an old byte and no other memory. */
-#define SLACK 32U
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -99,20 +96,6 @@ static void number_answers(uint8_t *data, size_t length)
     }
 }
 
-/* libmnl takes a length of 2 GiB or more for a negative one, and then for a short message: not tried. */
-static bool has_giant(const uint8_t *data, size_t length)
-{
-    uint32_t claimed;
-    for (size_t at = 0; at + sizeof(claimed) <= length; at += NLMSG_ALIGN((size_t)claimed)) {
-        memcpy(&claimed, data + at, sizeof(claimed));
-        if (claimed > INT32_MAX)
-            return true;
-        if (claimed < NLMSG_HDRLEN)
-            return false;
-    }
-    return false;
-}
-
 static ssize_t fail(int error)
 {
     errno = error;
@@ -139,13 +122,10 @@ static ssize_t receive(uint8_t *buffer, size_t room, struct sockaddr_nl *from, b
         return fail((control & CONTROL_KIND) == KIND_LOST ? ENOBUFS : EINTR);
     if (length > room)
         length = room;
-    if (has_giant(data, length))
-        length = 0;
     memcpy(buffer, data, length);
     if ((control & CONTROL_IS_ANSWER) != 0 && wire.asked_count > 0)
         number_answers(buffer, length);
-    if (length + SLACK < room)
-        __asan_poison_memory_region(buffer + length + SLACK, room - length - SLACK);
+    __asan_poison_memory_region(buffer + length, room - length);
     *from = (struct sockaddr_nl){.nl_family = AF_NETLINK, .nl_pid = (control & CONTROL_KIND) == KIND_FOREIGN};
     *ret_is_cut = (control & CONTROL_KIND) == KIND_TOO_LONG;
     return (ssize_t)length;
