@@ -264,6 +264,30 @@ static void t_guest_keeps_secrets_from_the_agent(void **state)
     assert_int_not_equal(shell(AGENT, "echo x >/run/berth/config/trust.pem"), 0);
 }
 
+/* What root is asked to do in the agent's folders it does in no other: a link there leads it nowhere. */
+static void t_guest_root_follows_no_link_of_the_agent(void **state)
+{
+    static const char *const list[] = {"ls", NULL};
+    static const char *const folders[] = {"/workspace/elsewhere", "/workspace/elsewhere/etc", "/workspace"};
+    static const int statuses[] = {126, 126, 0};
+    (void)state;
+    assert_int_equal(shell(AGENT, "ln -s / /workspace/elsewhere"), 0);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(folders); i++) {
+        struct bt_error error = {0};
+        bt_auto_buffer said = {0};
+        bt_auto_buffer complained = {0};
+        int status = -1;
+        const struct bt_guest_command command = {.arguments = list,
+                                                 .environment = environment,
+                                                 .folder = folders[i],
+                                                 .input_fd = -1,
+                                                 .timeout_ms = COMMAND_LIMIT_MS};
+        assert_int_equal(bt_guest_run_collect(guest, &command, 8000, &said, &complained, &status, &error), 0);
+        assert_int_equal(status, statuses[i]);
+    }
+    assert_int_equal(shell(AGENT, "rm /workspace/elsewhere"), 0);
+}
+
 static void t_guest_is_on_its_network(void **state)
 {
     (void)state;
@@ -369,6 +393,7 @@ int main(void)
         cmocka_unit_test(t_guest_passes_exit_statuses),
         cmocka_unit_test(t_guest_gives_no_shell_to_logins),
         cmocka_unit_test(t_guest_keeps_secrets_from_the_agent),
+        cmocka_unit_test(t_guest_root_follows_no_link_of_the_agent),
         cmocka_unit_test(t_guest_is_on_its_network),
         cmocka_unit_test(t_guest_disks_are_mounted_for_the_agent),
         cmocka_unit_test(t_guest_clock_is_right),

@@ -4,12 +4,15 @@
  * line, into a log or into its error lines.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -115,6 +118,18 @@ static int execute(void)
     return reason;
 }
 
+/* Root is sent into folders that the agent may change (to list and pack its work): a symbolic link on the way
+ * would make the whole guest the agent's work. */
+static int enter_folder(void)
+{
+    const struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                                 .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    if (run_request.uid != 0)
+        return chdir(run_request.folder) < 0 ? -errno : 0;
+    bt_auto_fd folder_fd = (int)syscall(SYS_openat2, AT_FDCWD, run_request.folder, &how, sizeof(how));
+    return folder_fd < 0 || fchdir(folder_fd) < 0 ? -errno : 0;
+}
+
 int bt_init_run_command(void)
 {
     if (geteuid() != 0)
@@ -135,8 +150,9 @@ int bt_init_run_command(void)
     /* The connection's end is the command's end, unless it made itself a background process. */
     (void)prctl(PR_SET_PDEATHSIG, SIGHUP, 0, 0, 0);
     (void)signal(SIGPIPE, SIG_DFL);
-    if (chdir(run_request.folder) < 0)
-        return complain(EXIT_CANNOT_EXECUTE, "cannot enter the working folder", errno);
+    result = enter_folder();
+    if (result < 0)
+        return complain(EXIT_CANNOT_EXECUTE, "cannot enter the working folder", -result);
     result = execute();
     (void)dprintf(STDERR_FILENO, "berth: %s in the guest: %.200s%s%s\n",
                   result == -ENOENT ? "no such program" : "cannot execute a program",
