@@ -39,7 +39,7 @@ struct bt_agent {
     bool has_news;                                    /* counters changed since they were reported */
     unsigned session_count;                           /* connections, those of DNS among them */
     unsigned dns_connection_count, dns_pending_count; /* of dns_server.c */
-    int64_t record_credit_ms;                         /* of the records' rate limit (report.c) */
+    int64_t record_credit_ms[2]; /* of the records' rate limit (report.c): refused, allowed */
     /* Inside agents.c: */
     LIST_ENTRY(bt_agent) bucket_link;
     char token_sha256[BT_DIGEST_TEXT_SIZE]; /* confirmed by the orchestrator; empty: none yet */

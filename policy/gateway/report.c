@@ -1,7 +1,8 @@
 /* Reports to the orchestrator. See report.h.
  *
  * An agent can cause decisions as fast as it can send packets: each agent has RECORD_RATE records a second
- * (with a burst), the queue has QUEUE_MAX, and what is above is only counted.
+ * (with a burst) of what it reached and as many of what was refused, the queue has QUEUE_MAX, and what is
+ * above is only counted.
  */
 #include "policy/gateway/report.h"
 
@@ -64,16 +65,18 @@ static json_t *make_record(const struct bt_agent *agent, const struct bt_decisio
                      printable(decision->granted_by), "address", address);
 }
 
-/* A token bucket kept as a point in time: credit is how far it lies behind now. */
-static bool may_record(struct bt_agent *agent)
+/* A token bucket kept as a point in time: credit is how far it lies behind now. What was allowed has one of
+ * its own: refusals cost an agent nothing, and must not crowd out the record of what it reached. */
+static bool may_record(struct bt_agent *agent, bool is_allowed)
 {
+    int64_t *credit_ms = &agent->record_credit_ms[is_allowed];
     int64_t now_ms = bt_clock_ms();
     int64_t oldest_ms = now_ms - RECORD_BURST * 1000 / RECORD_RATE;
-    if (agent->record_credit_ms < oldest_ms)
-        agent->record_credit_ms = oldest_ms;
-    if (agent->record_credit_ms >= now_ms)
+    if (*credit_ms < oldest_ms)
+        *credit_ms = oldest_ms;
+    if (*credit_ms >= now_ms)
         return false;
-    agent->record_credit_ms += 1000 / RECORD_RATE;
+    *credit_ms += 1000 / RECORD_RATE;
     return true;
 }
 
@@ -84,7 +87,8 @@ void bt_report_decision(struct bt_report *report, struct bt_agent *agent, const 
     else
         agent->counters.refused++;
     bt_report_counters(report, agent);
-    if (json_array_size(report->queue) < QUEUE_MAX && may_record(agent))
+    size_t limit = decision->is_allowed ? QUEUE_MAX : QUEUE_MAX / 4 * 3;
+    if (json_array_size(report->queue) < limit && may_record(agent, decision->is_allowed))
         (void)json_array_append_new(report->queue, make_record(agent, decision));
     else
         report->dropped++;

@@ -347,6 +347,25 @@ time.sleep(1)
 readable, _, _ = select.select(held, [], [], 0)
 print(sum(s.recv(100).startswith(b"HTTP/1.1 503") for s in readable))'
 }
+in_agent one python3 -c '
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+q = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x05noise\x07example\x00\x00\x01\x00\x01"
+for _ in range(1500):
+    s.sendto(q, ("10.243.0.6", 53))
+    s.recv(512)'
+equal "behind a flood of refusals" 'hello from the internet' "$(fetch -x $proxy http://deep.www.allowed.example/hello)"
+was_reached() { # HOST: by any record of the first agent, page by page
+    local after=0 page last
+    while page=$(api GET "decisions?slot=3&limit=1000&after=$after"); do
+        [ "$(json 'any(r["host"] == "'"$1"'" and r["allowed"] for r in d["decisions"])' <<<"$page")" = True ] && return
+        last=$(json 'd["last"]' <<<"$page")
+        [ "$last" -gt "$after" ] || return 1
+        after=$last
+    done
+}
+sleep 1
+check "what was reached is on record" was_reached deep.www.allowed.example
 mkfifo names.go
 in_agent one python3 -c '
 import socket
