@@ -91,6 +91,10 @@ check "and the agent reaches out through it" wait_until 60 berth exec victim -- 
 check "the end" berth stop victim
 check "cleanup" berth cleanup bots --yes
 check "down" berth down
+for _ in $(seq 40); do # the helper deletes dead devices in groups, a moment later
+    ip -o link | grep -q 'berth[0-9]' || break
+    sleep 0.05
+done
 equal "no TAP is left" "" "$(ip -o link | grep -o 'berth[0-9]*' || true)"
 equal "no VMM is left" "" "$(pgrep -f qemu-system || true)"
 equal "no control socket is left" "" "$(ls /run/user/1000/berth 2>/dev/null)"
