@@ -107,6 +107,13 @@ printf 'x\n' >"$WORLD/tree/a/b"
 chmod -R a+rX "$WORLD/tree"
 check "a tree goes in" berth cp "$WORLD/tree" two:/home/agent/tree
 equal "and belongs to the agent" agent "$(berth exec two -- stat -c %U /home/agent/tree/a/b)"
+check "into a folder that is there, under its name" berth cp two:/etc/hostname /home/1000/
+equal "which is the name there" two "$(cat /home/1000/hostname)"
+check "into the workspace" berth cp "$WORLD/tree/a/b" two:
+equal "under its name too" x "$(berth exec two -- cat /workspace/b)"
+check "and out of it into the folder one stands in" as 1000 env -C /home/1000 berth cp two:b .
+equal "as it was" x "$(cat /home/1000/b)"
+berth exec two -- rm /workspace/b
 check "and comes out" berth cp two:/home/agent/tree /home/1000/tree
 check "as it was" diff -r "$WORLD/tree" /home/1000/tree
 
@@ -125,6 +132,10 @@ equal "list says so" stopped "$(berth list --json | json '[a["status"] for a in 
 check_status "exec on a stopped one is no target" 4 "" berth exec two -- true
 berth rm two --yes >/dev/null && berth rm three --yes >/dev/null
 check "down" berth down
+for _ in $(seq 40); do # the helper deletes dead devices in groups, a moment later
+    ip -o link | grep -q 'berth[0-9]' || break
+    sleep 0.05
+done
 equal "no TAP is left" "" "$(ip -o link | grep -o 'berth[0-9]*' || true)"
 equal "no VMM is left" "" "$(pgrep -f qemu-system || true)"
 finish
