@@ -52,6 +52,23 @@ void bt_say_error(const char *what, int error, const char *hint)
     (void)hint;
 }
 
+void bt_text_add(struct bt_text *text, const char *addition)
+{
+    (void)text;
+    (void)addition;
+}
+
+void bt_text_add_number(struct bt_text *text, uint64_t number)
+{
+    (void)text;
+    (void)number;
+}
+
+void bt_say_text(const struct bt_text *text)
+{
+    (void)text;
+}
+
 _Noreturn void bt_die(const char *what)
 {
     (void)what;
