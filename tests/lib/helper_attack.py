@@ -686,13 +686,13 @@ class World:
         return self.log().count("not ours any more")
 
     def settled_descriptors(self):
-        """Connections that were just closed are gone a moment later."""
-        for _ in range(50):
-            count = self.descriptors()
-            time.sleep(0.01)
-            if self.descriptors() == count:
+        """Connections that were just closed are gone a moment later; devices of ended leases when they are deleted together."""
+        for _ in range(20):
+            before = self.descriptors(), self.interfaces()
+            time.sleep(0.06)
+            if (self.descriptors(), self.interfaces()) == before:
                 break
-        return count
+        return before[0]
 
     def snapshot(self):
         return {"descriptors": self.settled_descriptors(), "interfaces": self.interfaces(), "rules": self.rules(),
