@@ -2,6 +2,8 @@
 # The helper's figures: its verbs against `ip` and `nft` commands doing the same in the same run, the price of a packet
 # with many slots, what a flood of hostile connections costs another user, and its memory. In namespaces of its own.
 # bench_helper.c does the measuring; a figure that is missed fails nothing here.
+#
+#   tests/bench/helper.sh [verbs] [packets] [throughput] [flood]     without an argument: all
 set -uo pipefail
 SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 if [ "${BERTH_WORLD:-}" != inside ]; then
@@ -197,7 +199,7 @@ while time.monotonic() - began < float(sys.argv[2]):
     total += peer.send(block)
 peer.shutdown(socket.SHUT_WR)
 peer.recv(1)
-print(f"{total * 8 / (time.monotonic() - began) / 1e6:.0f}")
+print(f"{total * 8 / (time.monotonic() - began) / 1e6:.0f} {total}")
 END2
 
 # guest_start: a guest with a network stack of its own behind a gateway's slot; its frames are carried by a program, as by
@@ -238,27 +240,38 @@ with_slots() {
     wait "$holder" || fail "the holder of $count slots failed"
 }
 
-# shellcheck disable=SC2317 # with_slots calls it
-transfer() {
-    ip netns exec guest python3 source.py "$WORLD_ADDRESS" 1 >>"transfer.$1" || fail "no traffic with $1 slots"
+# CPU time of the program that carries the guest's frames: the kernel does the guest's side and the forwarding in it, so
+# that what else the machine does hardly matters.
+# shellcheck disable=SC2317 # transfer calls it
+carrier_ns() {
+    cut -d' ' -f1 "/proc/$TOOL_PID/schedstat"
 }
 
-# Each round has all the counts in turn, so that what else the machine does meets all of them.
+# shellcheck disable=SC2317 # with_slots calls it
+transfer() {
+    local began said
+    began=$(carrier_ns)
+    said=$(ip netns exec guest python3 source.py "$WORLD_ADDRESS" 1) || fail "no traffic with $1 slots"
+    echo "${said% *} $(calculate "($(carrier_ns) - $began) * 1024 / ${said#* }" %.1f)" >>"transfer.$1"
+}
+
+# Each round has all the counts in turn, up and then down, so that what else the machine does meets all of them.
 throughput() {
-    local count round rounds=7
+    local count round rounds=8
     guest_start
     for round in $(seq $rounds); do
-        for count in 1 64 256 1024; do
-            with_slots $count transfer $count
+        for count in $([ $((round % 2)) = 1 ] && echo 1 64 256 1024 || echo 1024 256 64 1); do
+            with_slots "$count" transfer "$count"
         done
     done
-    with_slots 1024 memory "with 1024 slots leased" >memory.out
     echo "TCP from a guest to the world, $rounds rounds of 1 s (its frames pass through a test program; goal: at least 0.95)"
     for count in 1 64 256 1024; do
-        figure "$count slots, median / best" "$(median <transfer.$count) / $(sort -n transfer.$count | tail -n 1) Mbit/s  \
-ratio $(paste transfer.1 transfer.$count | awk '{ printf "%.3f\n", $2 / $1 }' | median)"
+        figure "$count slots, median" "$(cut -d' ' -f1 transfer.$count | median) Mbit/s  \
+$(cut -d' ' -f2 transfer.$count | median) ns of CPU a KiB, rate by that $(paste -d' ' transfer.1 transfer.$count |
+            awk '{ printf "%.3f\n", $2 / $4 }' | median)"
     done
-    cat memory.out
+    with_slots 1024 resident >resident.out
+    figure "resident memory of the engine with 1024 slots leased" "$(cat resident.out)"
     kill "$SINK_PID" "$TOOL_PID"
     wait "$SINK_PID" "$TOOL_PID" 2>/dev/null
     exec {TOOL_FD}>&-
@@ -290,18 +303,23 @@ flood() {
         "${FIGURES[flood_lease_median]} / ${FIGURES[flood_lease_p99]} us (${FIGURES[flood_lease_count]} leases)"
 }
 
-memory() {
-    figure "resident memory of the engine $1" "$(awk '/^(VmRSS|RssAnon):/ { printf "%s %.1f MiB  ", $1, $2 / 1024 } END { print "" }' "/proc/$HELPER_PID/status")"
+resident() {
+    awk '/^(VmRSS|RssAnon):/ { printf "%s %.1f MiB  ", $1, $2 / 1024 } END { print "" }' "/proc/$HELPER_PID/status"
 }
 
+[ $# -gt 0 ] || set -- verbs packets throughput flood
 world_start
 helper_start
-echo "Memory"
-memory "at the start"
-verbs
-packets
-throughput
-flood
+figure "resident memory of the engine at the start" "$(resident)"
+for part in "$@"; do
+    case "$part" in
+    verbs) verbs ;;
+    packets) packets ;;
+    throughput) throughput ;;
+    flood) flood ;;
+    *) fail "no such part: $part: use verbs, packets, throughput or flood" ;;
+    esac
+done
 kill -KILL $HELPER_PID
 wait $HELPER_PID 2>/dev/null
 exit 0
