@@ -38,19 +38,27 @@ struct up {
     struct bt_infra_pair pair;
 };
 
+/* A new key, unless somebody else was first: the link is made only where nothing is yet. */
+static int make_key(const char *path, struct bt_error *error)
+{
+    char key[BT_DIGEST_TEXT_SIZE];
+    bt_auto_free char *own = bt_string_format("%s.%d", path, (int)getpid());
+    bt_random_hex(key, KEY_BYTES);
+    int result = bt_file_write(own, key, 2 * KEY_BYTES, 0600, error);
+    explicit_bzero(key, sizeof key);
+    if (result == 0 && link(own, path) < 0 && errno != EEXIST)
+        result = bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot create %s: %s", path, strerror(errno));
+    (void)unlink(own);
+    return result;
+}
+
 /* Reads a file of 64 hex digits, making it when it is absent. */
 static int key_file(const char *path, char ret_key[BT_DIGEST_TEXT_SIZE], struct bt_error *error)
 {
     struct bt_buffer text = {0};
-    if (access(path, F_OK) < 0 && errno == ENOENT) {
-        char key[BT_DIGEST_TEXT_SIZE];
-        bt_random_hex(key, KEY_BYTES);
-        int result = bt_file_write(path, key, 2 * KEY_BYTES, 0600, error);
-        explicit_bzero(key, sizeof key);
-        if (result < 0)
-            return result;
-    }
-    int result = bt_file_read(path, 2 * KEY_BYTES, &text, error);
+    int result = access(path, F_OK) < 0 && errno == ENOENT ? make_key(path, error) : 0;
+    if (result == 0)
+        result = bt_file_read(path, 2 * KEY_BYTES, &text, error);
     if (result == 0 &&
         (text.length != 2 * KEY_BYTES || strspn(text.data, "0123456789abcdef") != 2 * KEY_BYTES))
         result = bt_fail(error, BT_EXIT_ERROR, EBADMSG, "remove it after berth down; a new one is made",
