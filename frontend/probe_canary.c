@@ -108,19 +108,21 @@ static void mark_connection(struct bt_probe_items *items, uint32_t address)
     }
 }
 
-void bt_probe_canary_collect(struct bt_probe_canary *canary, uint32_t guest_address,
+bool bt_probe_canary_collect(struct bt_probe_canary *canary, uint32_t guest_address,
                              struct bt_probe_items *items)
 {
     char data[256];
+    int datagrams = 0;
+    int connections = 0;
     if (canary->address == 0)
-        return;
-    for (int i = 0; i < COLLECT_MAX; i++) {
+        return true;
+    for (; datagrams < COLLECT_MAX; datagrams++) {
         ssize_t count = recv(canary->udp_fd, data, sizeof(data), MSG_DONTWAIT);
         if (count < 0)
             break;
         (void)mark_nonce(items, data, (size_t)count);
     }
-    for (int i = 0; i < COLLECT_MAX; i++) {
+    for (; connections < COLLECT_MAX; connections++) {
         struct sockaddr_in peer = {0};
         socklen_t length = sizeof(peer);
         bt_auto_fd fd =
@@ -132,4 +134,5 @@ void bt_probe_canary_collect(struct bt_probe_canary *canary, uint32_t guest_addr
         if (!is_ours && ntohl(peer.sin_addr.s_addr) == guest_address)
             mark_connection(items, canary->address);
     }
+    return datagrams < COLLECT_MAX && connections < COLLECT_MAX;
 }

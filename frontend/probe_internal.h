@@ -43,8 +43,9 @@ struct bt_probe_canary {
 int bt_probe_canary_open(uint32_t address, struct bt_probe_canary *ret_canary, struct bt_error *error);
 void bt_probe_canary_close(struct bt_probe_canary *canary); /* accepts a closed one */
 /* Takes what has arrived and marks the items whose nonce it holds; a connection from guest_address without a
- * nonce marks the TCP item of this canary's address. */
-void bt_probe_canary_collect(struct bt_probe_canary *canary, uint32_t guest_address,
+ * nonce marks the TCP item of this canary's address. Returns false when so much had arrived that not all of
+ * it was looked at: somebody floods the canary, and what it says is no evidence. */
+bool bt_probe_canary_collect(struct bt_probe_canary *canary, uint32_t guest_address,
                              struct bt_probe_items *items);
 
 /* ---- plan (probe_plan.c) ---- */

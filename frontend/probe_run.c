@@ -105,8 +105,12 @@ static int run_with_evidence(struct probe *probe, struct bt_probe_items *items, 
         json_decref(*ret_document);
         return result;
     }
-    bt_probe_canary_collect(&probe->host, facts->guest_address, items);
-    bt_probe_canary_collect(&probe->slot, facts->guest_address, items);
+    if (!bt_probe_canary_collect(&probe->host, facts->guest_address, items) ||
+        !bt_probe_canary_collect(&probe->slot, facts->guest_address, items)) {
+        json_decref(*ret_document);
+        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EOVERFLOW, "try again when nobody does",
+                       "somebody floods the probe's canary on this host, so nothing is proved");
+    }
     gateway_after(facts, evidence);
     return 0;
 }

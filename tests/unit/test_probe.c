@@ -1,11 +1,15 @@
 /* The probe without a network: what plans may say, the packets it makes, and above all what counts as
  * evidence. */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -356,9 +360,31 @@ static void t_items_make_a_plan_that_the_guest_accepts(void **state)
     assert_int_equal(later.count, 7 + 16);
 }
 
+/* A real listener on the loopback: what it could not look at in full must not count as silence. */
+static void t_a_flooded_canary_says_so(void **state)
+{
+    (void)state;
+    struct bt_error error = {0};
+    struct bt_probe_canary canary;
+    struct bt_probe_items items = one_item(BT_PROBE_RULE_BLOCK, false, "abc", INADDR_LOOPBACK);
+    assert_int_equal(bt_probe_canary_open(INADDR_LOOPBACK, &canary, &error), 0);
+    struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons(canary.udp_port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(sendto(fd, "abc", 3, 0, (struct sockaddr *)&to, sizeof(to)), 3);
+    assert_true(bt_probe_canary_collect(&canary, 0, &items));
+    assert_true(items.list[0].is_received);
+    for (int i = 0; i < 300; i++)
+        (void)sendto(fd, "x", 1, 0, (struct sockaddr *)&to, sizeof(to));
+    assert_false(bt_probe_canary_collect(&canary, 0, &items));
+    (void)close(fd);
+    bt_probe_canary_close(&canary);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_a_flooded_canary_says_so),
         cmocka_unit_test(t_plan_lines),
         cmocka_unit_test(t_plan_refuses_what_is_wrong),
         cmocka_unit_test(t_packets),
