@@ -272,7 +272,12 @@ while True:
 END
 cat >talk.py <<'END'
 import socket, sys, time
-peer = socket.create_connection((sys.argv[1], 8119), timeout=30)
+for attempt in range(250):  # the other side may still be on its way up
+    try:
+        peer = socket.create_connection((sys.argv[1], 8119), timeout=30)
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.02)
 last = time.monotonic()
 while True:
     peer.sendall(b"x\n")
