@@ -304,7 +304,8 @@ def umask_and_signals():
                 status = {line.split(":")[0]: line.split()[1] for line in file if ":" in line and len(line.split()) > 1}
             expect("0" * 16, status["SigBlk"], "blocked signals")
             ignored = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
-            expect(sum(1 << number - 1 for number in ignored), int(status["SigIgn"], 16), "ignored signals")
+            libc_own = 1 << 31 | 1 << 32  # signals 32 and 33: posix_spawn(3) of whoever started us may ignore them
+            expect(sum(1 << number - 1 for number in ignored), int(status["SigIgn"], 16) & ~libc_own, "ignored signals")
             time.sleep(0.6)
             expect(None, helper.process.poll(), "the starter's alarm ends it")
             expect(True, helper.serves(), "it serves after the alarm")
