@@ -80,8 +80,8 @@ static int connect_with(const struct access *access, struct bt_guest_link **ret_
     return bt_guest_connect(&address, CONNECT_DEADLINE_MS, -1, ret_link, error);
 }
 
-int bt_agent_connect(const struct bt_paths *paths, const struct bt_agent *agent,
-                     struct bt_guest_link **ret_link, struct bt_error *error)
+static int connect_agent(const struct bt_paths *paths, const struct bt_agent *agent,
+                         struct bt_guest_link **ret_link, struct bt_error *error)
 {
     struct access access;
     int result = access_load(paths, agent, &access, error);
@@ -234,7 +234,7 @@ int bt_agent_copy_in(const struct bt_paths *paths, const struct bt_agent *agent,
 {
     struct bt_guest_link *link = NULL;
     bt_auto_free char *full_path = guest_path_of(guest_path);
-    int result = bt_agent_connect(paths, agent, &link, error);
+    int result = connect_agent(paths, agent, &link, error);
     if (result == 0)
         result = bt_guest_copy_in(link, host_path, full_path, AGENT_ID, AGENT_ID, error);
     bt_guest_close(link);
@@ -246,7 +246,7 @@ int bt_agent_copy_out(const struct bt_paths *paths, const struct bt_agent *agent
 {
     struct bt_guest_link *link = NULL;
     bt_auto_free char *full_path = guest_path_of(guest_path);
-    int result = bt_agent_connect(paths, agent, &link, error);
+    int result = connect_agent(paths, agent, &link, error);
     if (result == 0)
         result = bt_guest_copy_out(link, full_path, host_path, COPY_OUT_MAX, error);
     bt_guest_close(link);

@@ -11,10 +11,6 @@
 #include "lib/file.h"
 #include "vm/guest_link.h"
 
-/* Opens a connection to the agent's guest. -ESRCH with BT_EXIT_NO_TARGET when it does not run. */
-int bt_agent_connect(const struct bt_paths *paths, const struct bt_agent *agent,
-                     struct bt_guest_link **ret_link, struct bt_error *error);
-
 /* Runs a command as the agent's user, in its workspace, with its environment (proxy, trust, bottle's
  * variables); standard input and output are the caller's. is_terminal: an interactive terminal. */
 int bt_agent_exec(const struct bt_paths *paths, const struct bt_agent *agent, const char *const *command,

@@ -152,16 +152,12 @@ static int bt_apply_patch(struct bt_context *context, const struct bt_agent *age
 static int bt_apply_run(struct bt_context *context, struct bt_error *error)
 {
     struct bt_error trouble = {0};
-    struct bt_state *state = NULL;
     struct bt_agent agent = {0};
     const char *target = NULL;
     char folder[768];
     bool is_clone = false;
-    int r = bt_state_open(&context->paths, &state, error);
+    int r = bt_command_agent(context, &agent, error);
 
-    if (r == 0)
-        r = bt_command_target(context, state, 0, &agent, error);
-    bt_state_close(state);
     if (r < 0)
         return r;
     if (agent.status == BT_AGENT_RUNNING && bt_agent_is_live(&agent) &&

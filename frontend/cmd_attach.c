@@ -7,7 +7,6 @@
 
 static int bt_attach_run(struct bt_context *context, struct bt_error *error)
 {
-    struct bt_state *state = NULL;
     struct bt_agent agent;
     bool is_detached = false;
     int r;
@@ -15,10 +14,7 @@ static int bt_attach_run(struct bt_context *context, struct bt_error *error)
     if (context->output.is_json || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return bt_fail(error, BT_EXIT_USAGE, ENOTTY, "use berth exec N -- command instead",
                        "attach needs a terminal on standard input and output, and no --json");
-    r = bt_state_open(&context->paths, &state, error);
-    if (r == 0)
-        r = bt_command_target(context, state, 0, &agent, error);
-    bt_state_close(state);
+    r = bt_command_agent(context, &agent, error);
     if (r < 0)
         return r;
     bt_output_note(&context->output, "ctrl-p ctrl-q leaves %s running", agent.name);

@@ -79,14 +79,10 @@ static int bt_diff_all(struct bt_context *context, const struct bt_agent *agent,
 static int bt_diff_run(struct bt_context *context, struct bt_error *error)
 {
     struct bt_error trouble = {0};
-    struct bt_state *state = NULL;
     struct bt_agent agent = {0};
     json_t *patches;
-    int r = bt_state_open(&context->paths, &state, error);
+    int r = bt_command_agent(context, &agent, error);
 
-    if (r == 0)
-        r = bt_command_target(context, state, 0, &agent, error);
-    bt_state_close(state);
     if (r < 0)
         return r;
     /* While it runs the patch is brought up to date; if that fails, the last one is better than none. */

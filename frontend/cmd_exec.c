@@ -10,7 +10,6 @@ static int bt_exec_run(struct bt_context *context, struct bt_error *error)
     const struct bt_arguments *arguments = &context->arguments;
     bool is_terminal = !context->output.is_json && !bt_option_is_set(arguments, "no-terminal") &&
                        isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
-    struct bt_state *state = NULL;
     struct bt_agent agent;
     int status = 0;
     int r;
@@ -18,10 +17,7 @@ static int bt_exec_run(struct bt_context *context, struct bt_error *error)
     if (!arguments->has_rest)
         return bt_fail(error, BT_EXIT_USAGE, EINVAL, "usage: berth exec N -- command...",
                        "the command is missing; it comes after --");
-    r = bt_state_open(&context->paths, &state, error);
-    if (r == 0)
-        r = bt_command_target(context, state, 0, &agent, error);
-    bt_state_close(state);
+    r = bt_command_agent(context, &agent, error);
     if (r < 0)
         return r;
     bt_auto_stdout saved = bt_command_divert_stdout(&context->output);

@@ -34,15 +34,11 @@ static void bt_probe_print(struct bt_output *output, const json_t *result)
 
 static int bt_probe_run(struct bt_context *context, struct bt_error *error)
 {
-    struct bt_state *state = NULL;
     struct bt_agent agent;
     json_t *result = NULL;
     bool has_passed;
-    int r = bt_state_open(&context->paths, &state, error);
+    int r = bt_command_agent(context, &agent, error);
 
-    if (r == 0)
-        r = bt_command_target(context, state, 0, &agent, error);
-    bt_state_close(state);
     if (r < 0)
         return r;
     bt_output_progress(&context->output).report(&context->output, "probing the way out", 0, 0);

@@ -28,6 +28,17 @@ int bt_command_target(struct bt_context *context, struct bt_state *state, size_t
                          error);
 }
 
+int bt_command_agent(struct bt_context *context, struct bt_agent *ret_agent, struct bt_error *error)
+{
+    struct bt_state *state = NULL;
+    int r = bt_state_open(&context->paths, &state, error);
+
+    if (r == 0)
+        r = bt_command_target(context, state, 0, ret_agent, error);
+    bt_state_close(state);
+    return r;
+}
+
 int bt_command_targets(struct bt_context *context, struct bt_state *state, struct bt_agent **ret_agents,
                        size_t *ret_count, struct bt_error *error)
 {

@@ -60,6 +60,9 @@ size_t bt_command_options(const struct bt_command *command, struct bt_option ret
 int bt_command_target(struct bt_context *context, struct bt_state *state, size_t index,
                       struct bt_agent *ret_agent, struct bt_error *error);
 
+/* The same of the first operand, for a command that needs the state database for nothing else. */
+int bt_command_agent(struct bt_context *context, struct bt_agent *ret_agent, struct bt_error *error);
+
 /* The agents that all operands or --latest name, each once: found before anything is done to one of them,
  * since a part of a name that is not unique would be when another agent has gone. The caller frees
  * *ret_agents. */

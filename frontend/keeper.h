@@ -75,7 +75,6 @@ int bt_keeper_lease(struct bt_keeper *keeper, int *ret_tap_fd, struct bt_error *
  * which leaves the rules in force as they are; any other error: the lease is lost. */
 int bt_keeper_adopt(struct bt_keeper *keeper, struct bt_error *error);
 int bt_keeper_console_open(struct bt_keeper *keeper, struct bt_error *error);
-void bt_keeper_console_close(struct bt_keeper *keeper);
 /* Guest, lease and console down, in this order. */
 void bt_keeper_teardown(struct bt_keeper *keeper, int grace_ms);
 /* Turns "the guest ended" into an error that holds what it said last. */

@@ -157,28 +157,6 @@ static int connect_guest(struct bt_keeper_agent *agent, struct bt_error *error)
     return result == -ECANCELED ? bt_keeper_guest_ended(keeper, "starting", error) : result;
 }
 
-int bt_keeper_guest_root(struct bt_keeper_agent *agent, const char *const *arguments,
-                         struct bt_buffer *ret_output, struct bt_error *error)
-{
-    static const char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root",
-                                              "LANG=C.UTF-8", NULL};
-    struct bt_guest_command command = {
-        .arguments = arguments, .environment = environment, .folder = "/", .input_fd = -1};
-    struct bt_buffer output = {0};
-    struct bt_buffer errors = {0};
-    int status = 0;
-    int result = bt_guest_run_collect(agent->link, &command, 1UL << 20, &output, &errors, &status, error);
-    if (result == 0 && status != 0)
-        result = bt_fail(error, BT_EXIT_ERROR, EIO, NULL, "%s in the guest ended with status %d: %.400s",
-                         arguments[0], status, errors.data == NULL ? "" : errors.data);
-    bt_buffer_free(&errors);
-    if (result == 0 && ret_output != NULL)
-        *ret_output = output;
-    else
-        bt_buffer_free(&output);
-    return result;
-}
-
 /* One timed step of the launch. */
 static int timed(struct bt_keeper_agent *agent, const char *name,
                  int (*step)(struct bt_keeper_agent *, struct bt_error *), struct bt_error *error)

@@ -62,8 +62,4 @@ int bt_keeper_command_start(struct bt_keeper_agent *agent, struct bt_error *erro
 /* Whether the harness still runs in its terminal: 1, or 0 with its exit status. */
 int bt_keeper_command_status(struct bt_keeper_agent *agent, int *ret_exit_status);
 
-/* Runs something in the guest as root and gives what it wrote; an exit status other than 0 is an error. */
-int bt_keeper_guest_root(struct bt_keeper_agent *agent, const char *const *arguments,
-                         struct bt_buffer *ret_output, struct bt_error *error);
-
 #endif

@@ -191,7 +191,7 @@ int bt_keeper_console_open(struct bt_keeper *keeper, struct bt_error *error)
     return 0;
 }
 
-void bt_keeper_console_close(struct bt_keeper *keeper)
+static void console_close(struct bt_keeper *keeper)
 {
     struct bt_console *console = &keeper->console;
     bt_fd_close(&console->write_fd);
@@ -206,7 +206,7 @@ void bt_keeper_teardown(struct bt_keeper *keeper, int grace_ms)
 {
     if (keeper->guest != NULL)
         keeper->guest = keeper->backend->stop(keeper->guest, grace_ms);
-    bt_keeper_console_close(keeper);
+    console_close(keeper);
     if (keeper->helper.fd >= 0 && bt_helper_release(&keeper->helper) < 0)
         (void)fprintf(stderr, "the slot is given back by closing the connection\n");
     bt_helper_close(&keeper->helper);

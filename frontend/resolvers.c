@@ -11,7 +11,8 @@
 #define RESOLVED_STUB "127.0.0.53"
 #define FILE_MAX 65536U
 
-void bt_resolvers_parse(const char *text, struct bt_list *ret_servers)
+/* The IPv4 servers of one resolv.conf(5). */
+static void parse_text(const char *text, struct bt_list *ret_servers)
 {
     while (*text != '\0') {
         size_t length = strcspn(text, "\n");
@@ -31,7 +32,7 @@ static void parse_file(const char *path, struct bt_list *ret_servers)
 {
     bt_auto_buffer text = {0};
     if (bt_file_read(path, FILE_MAX, &text, NULL) == 0 && text.data != NULL)
-        bt_resolvers_parse(text.data, ret_servers);
+        parse_text(text.data, ret_servers);
 }
 
 int bt_resolvers_find(const struct bt_list *configured, struct bt_list *ret_resolvers, struct bt_error *error)

@@ -12,7 +12,4 @@
 int bt_resolvers_find(const struct bt_list *configured, struct bt_list *ret_resolvers,
                       struct bt_error *error);
 
-/* The part that reads one resolv.conf text: IPv4 servers to ret_servers. Exposed for tests. */
-void bt_resolvers_parse(const char *text, struct bt_list *ret_servers);
-
 #endif

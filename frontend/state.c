@@ -58,7 +58,8 @@ static bool bt_state_is_full(struct bt_state *state)
            (uint64_t)status.f_bavail * status.f_frsize < BT_STATE_SPACE_BYTES;
 }
 
-int bt_state_fail(struct bt_state *state, struct bt_error *error, const char *what)
+/* Fills error from the database's last error. Returns a negative errno. */
+static int fail(struct bt_state *state, struct bt_error *error, const char *what)
 {
     const char *reason = sqlite3_errmsg(state->database);
     int code = sqlite3_errcode(state->database) & 0xff;
@@ -107,7 +108,7 @@ int bt_sql_open(struct bt_state *state, const char *sql, const struct bt_sql_val
             r = sqlite3_bind_int64(statement, (int)i + 1, values[i].number);
     }
     if (r != SQLITE_OK)
-        return bt_state_fail(state, error, "cannot ask the state database");
+        return fail(state, error, "cannot ask the state database");
     *ret_statement = BT_TAKE(statement);
     return 0;
 }
@@ -118,7 +119,7 @@ int bt_sql_step(struct bt_state *state, sqlite3_stmt *statement, const char *wha
 
     if (r == SQLITE_ROW)
         return 1;
-    return r == SQLITE_DONE ? 0 : bt_state_fail(state, error, what);
+    return r == SQLITE_DONE ? 0 : fail(state, error, what);
 }
 
 int bt_sql_run(struct bt_state *state, const char *sql, const struct bt_sql_value *values, size_t count,
@@ -225,7 +226,7 @@ static int bt_state_migrate(struct bt_state *state, struct bt_error *error)
     r = bt_state_version(state, &version, error);
     for (; r == 0 && version < BT_STATE_VERSION; version++) {
         if (sqlite3_exec(state->database, bt_state_schema[version], NULL, NULL, NULL) != SQLITE_OK)
-            r = bt_state_fail(state, error, "cannot prepare");
+            r = fail(state, error, "cannot prepare");
     }
     if (r == 0) {
         char sql[48];
@@ -259,7 +260,7 @@ int bt_state_open(const struct bt_paths *paths, struct bt_state **ret_state, str
     r = bt_state_make_file(paths, state->path, error);
     if (r == 0 && sqlite3_open_v2(state->path, &state->database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
                                   NULL) != SQLITE_OK)
-        r = bt_state_fail(state, error, "cannot open");
+        r = fail(state, error, "cannot open");
     if (r == 0) {
         sqlite3_busy_timeout(state->database, BT_STATE_BUSY_MS);
         r = bt_state_enter_wal(state, error);

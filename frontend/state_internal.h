@@ -26,9 +26,6 @@ struct bt_sql_value {
 void bt_sql_finalize(sqlite3_stmt **statement);
 #define bt_auto_statement BT_CLEANUP(bt_sql_finalize) sqlite3_stmt
 
-/* Fills error from the database's last error. Returns a negative errno. */
-int bt_state_fail(struct bt_state *state, struct bt_error *error, const char *what);
-
 /* Prepares and binds. The caller finalizes (bt_auto_statement) before the bound texts go. */
 int bt_sql_open(struct bt_state *state, const char *sql, const struct bt_sql_value *values, size_t count,
                 sqlite3_stmt **ret_statement, struct bt_error *error);

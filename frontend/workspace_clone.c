@@ -92,22 +92,6 @@ void bt_workspace_clone_want(struct bt_workspace_clone *clone, const char *path)
         file->is_wanted = true;
 }
 
-struct sink {
-    int fd;
-    uint64_t room;
-    int result;
-};
-
-static int write_content(void *context, bool is_stderr, const char *data, size_t length)
-{
-    struct sink *sink = context;
-    if (is_stderr)
-        return 0;
-    sink->result = length > sink->room ? -EFBIG : bt_write_all(sink->fd, data, length);
-    sink->room -= sink->result == 0 ? length : 0;
-    return sink->result;
-}
-
 int bt_workspace_clone_fetch(struct bt_workspace_clone *clone, const struct bt_workspace_guest *guest,
                              const char *state_folder, struct bt_error *error)
 {
@@ -130,14 +114,14 @@ int bt_workspace_clone_fetch(struct bt_workspace_clone *clone, const struct bt_w
                        "cannot keep the base of the clone");
     if (ids.length == 0)
         return 0;
-    struct sink sink = {.fd = clone->content_fd, .room = 2 * BT_WORKSPACE_PATCH_BYTES_MAX};
+    struct bt_workspace_sink sink = {.fd = clone->content_fd, .room = 2 * BT_WORKSPACE_PATCH_BYTES_MAX};
     const struct bt_guest_command command = {.arguments = arguments,
                                              .environment = (const char *const *)environment.items,
                                              .folder = "/",
                                              .input = ids.data,
                                              .input_length = ids.length,
                                              .input_fd = -1,
-                                             .on_output = write_content,
+                                             .on_output = bt_workspace_sink_write,
                                              .context = &sink};
     result = guest->run(guest->context, &command, &status, error);
     if (sink.result < 0)

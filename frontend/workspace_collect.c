@@ -185,22 +185,6 @@ static int check_sizes(const struct collection *collection, uint64_t *ret_bytes)
     return 0;
 }
 
-struct sink {
-    int fd;
-    uint64_t room;
-    int result;
-};
-
-static int write_archive(void *context, bool is_stderr, const char *data, size_t length)
-{
-    struct sink *sink = context;
-    if (is_stderr)
-        return 0;
-    sink->result = length > sink->room ? -EFBIG : bt_write_all(sink->fd, data, length);
-    sink->room -= sink->result == 0 ? length : 0;
-    return sink->result;
-}
-
 /* The changed files as a tar stream into an unnamed file. */
 static int fetch_archive(const struct collection *collection, uint64_t bytes, int archive_fd)
 {
@@ -215,8 +199,8 @@ static int fetch_archive(const struct collection *collection, uint64_t bytes, in
                                      "--files-from=-",
                                      NULL};
     bt_auto_buffer names = {.limit = BT_WORKSPACE_NAMES_BYTES_MAX};
-    struct sink sink = {.fd = archive_fd,
-                        .room = bytes + ARCHIVE_SLACK_BYTES + 4096 * collection->pick_count};
+    struct bt_workspace_sink sink = {.fd = archive_fd,
+                                     .room = bytes + ARCHIVE_SLACK_BYTES + 4096 * collection->pick_count};
     int result = 0, status = 0;
     for (size_t i = 0; i < collection->pick_count && result == 0; i++)
         result = bt_buffer_add(&names, collection->picks[i].stamp->path,
@@ -229,7 +213,7 @@ static int fetch_archive(const struct collection *collection, uint64_t bytes, in
                                              .input = names.data,
                                              .input_length = names.length,
                                              .input_fd = -1,
-                                             .on_output = write_archive,
+                                             .on_output = bt_workspace_sink_write,
                                              .context = &sink};
     result = collection->guest->run(collection->guest->context, &command, &status, collection->error);
     if (sink.result < 0)

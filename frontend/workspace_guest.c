@@ -16,6 +16,16 @@
 const char *const bt_workspace_guest_environment[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C",
                                                       "HOME=/nonexistent", NULL};
 
+int bt_workspace_sink_write(void *context, bool is_stderr, const char *data, size_t length)
+{
+    struct bt_workspace_sink *sink = context;
+    if (is_stderr)
+        return 0;
+    sink->result = length > sink->room ? -EFBIG : bt_write_all(sink->fd, data, length);
+    sink->room -= sink->result == 0 ? length : 0;
+    return sink->result;
+}
+
 static int link_run(void *context, const struct bt_guest_command *command, int *ret_status,
                     struct bt_error *error)
 {

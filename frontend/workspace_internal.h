@@ -174,6 +174,14 @@ struct bt_workspace_ask {
 int bt_workspace_ask(const struct bt_workspace_guest *guest, const struct bt_workspace_ask *ask,
                      struct bt_buffer *ret_output, int *ret_status, struct bt_error *error);
 extern const char *const bt_workspace_guest_environment[];
+/* An on_output of a guest's command: standard output into a file, at most room bytes, standard error nowhere.
+ * A result below 0 (-EFBIG: more came) ends the command and is kept, since it says why. */
+struct bt_workspace_sink {
+    int fd;
+    uint64_t room;
+    int result;
+};
+int bt_workspace_sink_write(void *context, bool is_stderr, const char *data, size_t length);
 
 /* One file in the guest, as find(1) saw it. */
 struct bt_workspace_stamp {

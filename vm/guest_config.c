@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define CPIO_HEADER_LENGTH 110U
 #define CPIO_NAME_MAX 200U
 
 static int pad_to_four(struct bt_buffer *archive)

@@ -44,7 +44,7 @@ struct bt_guest_session {
     int columns, rows;
     bool is_ready;  /* the ready byte has come */
     bool is_closed; /* the command has ended and all of its output was taken */
-    bool is_pull;   /* standard output stays in chunk until bt_guest_session_take() */
+    bool is_pull;   /* standard output stays in chunk until its reader takes it */
     size_t chunk_length;
     int (*on_output)(void *context, bool is_stderr, const char *data, size_t length);
     void *context;

@@ -49,9 +49,6 @@ struct bt_machine {
 /* Whether this machine can run it: programs, accelerator; says what is missing. *ret_uses_kvm may be NULL. */
 int bt_machine_check(bool *ret_uses_kvm, struct bt_error *error);
 
-/* What guests run on here, for people: "KVM", or "TCG, slower: /dev/kvm: Permission denied". */
-void bt_machine_accelerator(char *ret_text, size_t size);
-
 /* Returns once the VMM runs the guest (some 100 ms); when it does not, with the VMM's own words in the error,
  * and nothing left behind. */
 int bt_machine_start(const struct bt_machine_config *config, struct bt_machine *ret_machine,

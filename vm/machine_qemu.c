@@ -79,15 +79,6 @@ int bt_machine_check(bool *ret_uses_kvm, struct bt_error *error)
     return 0;
 }
 
-void bt_machine_accelerator(char *ret_text, size_t size)
-{
-    char reason[128];
-    if (bt_kvm_works(reason, sizeof(reason)))
-        (void)snprintf(ret_text, size, "KVM");
-    else
-        (void)snprintf(ret_text, size, "TCG, slower: %s", reason);
-}
-
 static int check_config(const struct bt_machine_config *config, struct bt_error *error)
 {
     if (config->memory_bytes < MEMORY_MINIMUM || config->memory_bytes > 1ULL << 42)

@@ -103,47 +103,6 @@ void bt_session_refuse(struct bt_session *session, const struct bt_refusal *refu
 /* ---- identity and decision ------------------------------------------------------------------------------
  */
 
-static void on_identified(void *context, enum bt_identity identity)
-{
-    struct bt_session *session = context;
-    struct bt_refusal refusal = {.status = 403,
-                                 .rule = "unknown-agent",
-                                 .reason = "no agent is registered at this address",
-                                 .hint = "the agent's keeper registers it; see `berth list` on the host"};
-    switch (identity) {
-    case BT_IDENTITY_OK:
-        session->is_authorised = true;
-        session->slot = session->agent->slot;
-        session->generation = session->agent->generation;
-        bt_session_decide(session);
-        return;
-    case BT_IDENTITY_WRONG_TOKEN:
-        bt_session_record(session, false, "identity", "the identity token is not the one of this address");
-        bt_session_http_challenge(session, "the identity token is not the one of this address");
-        return;
-    case BT_IDENTITY_UNREACHABLE:
-        refusal =
-            (struct bt_refusal){503, "orchestrator-unreachable",
-                                "the orchestrator cannot be asked who this is", "run `berth up` on the host"};
-        break;
-    case BT_IDENTITY_BUSY:
-        refusal =
-            (struct bt_refusal){503, "too-many", "too many requests of this agent wait at once", "try again"};
-        break;
-    case BT_IDENTITY_UNKNOWN:
-        break;
-    }
-    bt_session_refuse(session, &refusal);
-}
-
-void bt_session_identify(struct bt_session *session, const char *digest)
-{
-    session->stage = BT_STAGE_WAIT;
-    bt_session_set_deadline(session, 0);
-    bt_agents_identify(session->gateway->agents, session->agent, digest, &session->waiter, on_identified,
-                       session);
-}
-
 static void on_dialled(void *context, const struct bt_dial_result *result)
 {
     struct bt_session *session = context;
@@ -179,7 +138,7 @@ static void on_dialled(void *context, const struct bt_dial_result *result)
     on_client_read(session->client, session);
 }
 
-void bt_session_decide(struct bt_session *session)
+static void decide(struct bt_session *session)
 {
     struct bt_refusal refusal = {.status = 403,
                                  .rule = "bad-host",
@@ -205,6 +164,47 @@ void bt_session_decide(struct bt_session *session)
         session->is_connect || session->entrance == BT_ENTRANCE_TLS, on_dialled, session);
 }
 
+static void on_identified(void *context, enum bt_identity identity)
+{
+    struct bt_session *session = context;
+    struct bt_refusal refusal = {.status = 403,
+                                 .rule = "unknown-agent",
+                                 .reason = "no agent is registered at this address",
+                                 .hint = "the agent's keeper registers it; see `berth list` on the host"};
+    switch (identity) {
+    case BT_IDENTITY_OK:
+        session->is_authorised = true;
+        session->slot = session->agent->slot;
+        session->generation = session->agent->generation;
+        decide(session);
+        return;
+    case BT_IDENTITY_WRONG_TOKEN:
+        bt_session_record(session, false, "identity", "the identity token is not the one of this address");
+        bt_session_http_challenge(session, "the identity token is not the one of this address");
+        return;
+    case BT_IDENTITY_UNREACHABLE:
+        refusal =
+            (struct bt_refusal){503, "orchestrator-unreachable",
+                                "the orchestrator cannot be asked who this is", "run `berth up` on the host"};
+        break;
+    case BT_IDENTITY_BUSY:
+        refusal =
+            (struct bt_refusal){503, "too-many", "too many requests of this agent wait at once", "try again"};
+        break;
+    case BT_IDENTITY_UNKNOWN:
+        break;
+    }
+    bt_session_refuse(session, &refusal);
+}
+
+void bt_session_identify(struct bt_session *session, const char *digest)
+{
+    session->stage = BT_STAGE_WAIT;
+    bt_session_set_deadline(session, 0);
+    bt_agents_identify(session->gateway->agents, session->agent, digest, &session->waiter, on_identified,
+                       session);
+}
+
 /* ---- relay ------------------------------------------------------------------------------------------------
  */
 
@@ -227,7 +227,8 @@ static bool pass_end(struct bt_session *session, struct bufferevent *source, str
     return true;
 }
 
-void bt_session_pump(struct bt_session *session, bool is_to_client)
+/* Moves what may be moved; may end the session. */
+static void pump(struct bt_session *session, bool is_to_client)
 {
     struct bufferevent *source = is_to_client ? session->upstream : session->client;
     struct bufferevent *target = is_to_client ? session->client : session->upstream;
@@ -252,7 +253,7 @@ static void on_upstream_read(struct bufferevent *upstream, void *context)
     if (session->stage == BT_STAGE_HTTP)
         bt_session_http_response(session);
     else if (session->stage == BT_STAGE_RELAY)
-        bt_session_pump(session, true);
+        pump(session, true);
 }
 
 static void on_upstream_write(struct bufferevent *upstream, void *context)
@@ -262,7 +263,7 @@ static void on_upstream_write(struct bufferevent *upstream, void *context)
     if (session->stage == BT_STAGE_HTTP)
         bt_session_http_body(session);
     else if (session->stage == BT_STAGE_RELAY)
-        bt_session_pump(session, false);
+        pump(session, false);
 }
 
 static void on_upstream_event(struct bufferevent *upstream, short events, void *context)
@@ -276,7 +277,7 @@ static void on_upstream_event(struct bufferevent *upstream, short events, void *
     if (session->stage == BT_STAGE_HTTP)
         bt_session_http_response(session);
     else if (session->stage == BT_STAGE_RELAY)
-        bt_session_pump(session, true);
+        pump(session, true);
     else
         end_with_reset(session); /* upstream hung up before anything was said */
 }
@@ -294,7 +295,7 @@ void bt_session_relay(struct bt_session *session)
 {
     session->stage = BT_STAGE_RELAY;
     bt_session_watch_upstream(session);
-    bt_session_pump(session, false);
+    pump(session, false);
 }
 
 /* ---- the client's side
@@ -315,7 +316,7 @@ static void on_client_read(struct bufferevent *client, void *context)
         bt_session_http_body(session);
         return;
     case BT_STAGE_RELAY:
-        bt_session_pump(session, false);
+        pump(session, false);
         return;
     case BT_STAGE_CLOSING:
         (void)evbuffer_drain(input, evbuffer_get_length(input));
@@ -336,7 +337,7 @@ static void on_client_write(struct bufferevent *client, void *context)
         bt_session_http_response(session);
         return;
     case BT_STAGE_RELAY:
-        bt_session_pump(session, true);
+        pump(session, true);
         return;
     case BT_STAGE_CLOSING:
         if (!session->is_client_shut)

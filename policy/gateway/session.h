@@ -77,15 +77,13 @@ void bt_session_end(struct bt_session *session);
 void bt_session_recheck(struct bt_gateway *gateway, struct bt_agent *agent);
 
 /* Between session*.c: */
-void bt_session_set_deadline(struct bt_session *session, int delay_ms);   /* 0: none */
-void bt_session_identify(struct bt_session *session, const char *digest); /* goes on in bt_session_decide */
-void bt_session_decide(struct bt_session *session); /* the target against the policy, then dials or refuses */
-void bt_session_relay(struct bt_session *session);  /* from now on bytes pass unread */
+void bt_session_set_deadline(struct bt_session *session, int delay_ms); /* 0: none */
+/* Asks who this is, holds the target against the policy, then dials or refuses. */
+void bt_session_identify(struct bt_session *session, const char *digest);
+void bt_session_relay(struct bt_session *session); /* from now on bytes pass unread */
 void bt_session_close_after_flush(struct bt_session *session);
 void bt_session_watch_upstream(struct bt_session *session); /* callbacks and watermarks */
 void bt_session_record(struct bt_session *session, bool is_allowed, const char *rule, const char *reason);
-/* Moves what may be moved; may end the session. */
-void bt_session_pump(struct bt_session *session, bool is_to_client);
 /* Records a refusal and answers it as the entrance and stage can: JSON, a TLS alert, or an end. */
 struct bt_refusal {
     unsigned status; /* of HTTP */

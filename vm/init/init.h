@@ -16,7 +16,6 @@
 #define BT_INIT_AGENT_ID 1000U
 #define BT_INIT_GATEWAY_ID 100U
 #define BT_INIT_ORCHESTRATOR_ID 101U
-#define BT_INIT_NOBODY 65534U
 
 /* report.c: lines on the console, "berth-init: ...". fatal never returns: it powers the machine off. */
 void bt_init_say(const char *format, ...) BT_PRINTF(1, 2);
