@@ -77,8 +77,19 @@ check "and no folder" test -z "$(ls /home/1000/.local/state/berth/env/live/agent
 # ---- gateway ----
 check "another agent runs" berth spawn dev --name victim --background
 gateway=$(berth status --json | json 'd["infra"]["gateway"]["keeper_pid"]')
+# seen from inside, all the while: can the gateway's port be reached?
+berth exec victim -- bash -c 'host=$(sed -n "s/^nameserver //p" /etc/resolv.conf)
+for i in $(seq 200); do
+    if timeout 1 bash -c "exec 3<>/dev/tcp/$host/8119" 2>/dev/null; then echo open; else echo closed; fi
+    sleep 0.05
+done' >"$WORLD/reach" 2>/dev/null &
+watcher=$!
+wait_until 20 grep -q open "$WORLD/reach"
 kill -KILL "$(vmm_of "$gateway")"
+check "a killed gateway closes the way out" wait_until 3 grep -q closed "$WORLD/reach"
 check "a new gateway is started for it" wait_until 40 berth exec victim -- curl -sSf --max-time 5 -o /dev/null https://allowed.example/
+kill "$watcher" 2>/dev/null
+wait "$watcher" 2>/dev/null
 check "it is another one" test "$gateway" != "$(berth status --json | json 'd["infra"]["gateway"]["keeper_pid"]')"
 
 # ---- orchestrator ----
