@@ -16,10 +16,14 @@ WORLD_BERTH_ID=900
 
 # world_images RECIPE...: outside, builds what is missing (this needs the network; everything later does not), and prints
 # the folder in which the world's users will find these images: a tree of hard links (or copies, on another file system),
-# since the user's own cache is closed to others.
+# since the user's own cache is closed to others. Each world has one of its own, named after its process; those of worlds
+# that have ended go.
 world_images() {
-    local shared="$WORLD_SOURCE/build/images" document folder
+    local shared="$WORLD_SOURCE/build/images/$$" document folder
     document=$("$WORLD_SOURCE/build/berth" image build --quiet --json kernel infra "$@") || return
+    for folder in "$WORLD_SOURCE"/build/images/*; do
+        [ -d "$folder" ] && ! kill -0 "${folder##*/}" 2>/dev/null && rm -rf "$folder"
+    done
     rm -rf "$shared"
     mkdir -p "$shared"
     while read -r folder; do
