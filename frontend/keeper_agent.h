@@ -52,7 +52,7 @@ int bt_keeper_workspace_collect(struct bt_keeper_agent *agent, struct bt_error *
 
 /* ---- probe ---- */
 /* Runs the isolation probe and keeps its result. A leak or missing evidence is an error that names it.
- * is_forced: all of it, whatever passed before and whatever the configuration says. */
+ * is_forced: the host-wide checks too, whatever passed before and whatever the configuration says. */
 int bt_keeper_probe(struct bt_keeper_agent *agent, bool is_forced, struct bt_error *error);
 
 /* ---- command ---- */

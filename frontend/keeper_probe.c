@@ -129,8 +129,6 @@ int bt_keeper_probe(struct bt_keeper_agent *agent, bool is_forced, struct bt_err
     struct bt_probe_facts facts;
     json_t *document = NULL;
     char key[BT_DIGEST_TEXT_SIZE];
-    if (repeat == BT_PROBE_OFF && !is_forced)
-        return 0;
     int result = bt_probe_key(keeper->helper.epoch, key, error);
     if (result < 0)
         return result;

@@ -69,8 +69,8 @@ int bt_probe_primary_address(uint32_t *ret_address);
 int bt_probe_key(uint64_t rules_epoch, char ret_key[BT_DIGEST_TEXT_SIZE], struct bt_error *error);
 
 /* Whether to run the host-wide checks. passed_keys: those under which they passed before (the caller keeps
- * the newest eight). BT_PROBE_OFF: never; BT_PROBE_ALWAYS: always. Checks of the slot itself run in any case
- * but OFF. */
+ * the newest eight). BT_PROBE_OFF: never; BT_PROBE_ALWAYS: always. Checks of the slot itself run in any
+ * case. */
 bool bt_probe_is_needed(enum bt_probe_repeat repeat, const char *const *passed_keys, size_t count,
                         const char *key);
 

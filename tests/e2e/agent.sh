@@ -62,7 +62,11 @@ check_status "and has no patch" 0 "no changes" berth diff idle
 berth rm idle --yes >/dev/null
 
 # ---- an agent in the background ----
-check "an agent in the background" berth spawn dev --name two --background
+sed -i 's/^probe:/&\n  repeat: off/' /home/1000/.config/berth/config.yaml # of the host-wide checks, not of the slot's own
+berth spawn dev --name two --background --json >"$WORLD/spawn.json"
+equal "an agent in the background" 0 $?
+equal "proved to be closed in, whatever the configuration says" True \
+    "$(json 'd["probe"]["passed"] and not d["probe"]["host_wide"] and len(d["probe"]["checks"])>=5' <"$WORLD/spawn.json")"
 equal "it runs" running "$(berth list --json | json 'd["agents"][0]["status"]')"
 check_status "its name is taken" 1 "taken|exists|already" berth spawn dev --name two --background
 equal "exec passes the status" 9 "$(berth exec two -- sh -c 'exit 9'; echo $?)"
