@@ -3,7 +3,6 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BUILD := build
 CC ?= gcc
-PKG_CONFIG ?= pkg-config
 
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wswitch-enum -Wmissing-prototypes \
             -Wstrict-prototypes -Wformat=2 -Wvla -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Werror
@@ -29,11 +28,10 @@ VM := $(call sources,vm)
 INIT := $(filter-out vm/init/main.c,$(call sources,vm/init))
 PROBE := $(filter-out vm/probe/main.c,$(call sources,vm/probe))
 IMAGES := $(call sources,images)
-BACKENDS := $(call sources,backends backends/microvm)
+BACKENDS := $(call sources,backends)
 FRONTEND := $(filter-out frontend/main.c,$(call sources,frontend))
 MODULES := $(IPC) $(IPC_CLIENT) $(HELPER) $(LIB) $(RULES) $(ORCHESTRATOR) $(GATEWAY) $(POLICY_CLIENT) $(VM) $(INIT) \
            $(PROBE) $(IMAGES) $(BACKENDS) $(FRONTEND)
-ALL_C := $(MODULES) $(wildcard helper/main.c policy/*/main.c vm/*/main.c frontend/main.c)
 
 # ---- libraries ---------------------------------------------------------------------------------------------
 HELPER_LIBS := -lnftnl -lmnl -lseccomp -lcap-ng

@@ -150,7 +150,8 @@ void bt_list_free(struct bt_list *list)
 
 #define EDIT_LENGTH_MAX 64U
 
-size_t bt_edit_distance(const char *left, const char *right)
+/* Strings above 64 characters: 64. */
+static size_t edit_distance(const char *left, const char *right)
 {
     size_t left_length = strlen(left);
     size_t right_length = strlen(right);
@@ -181,7 +182,7 @@ const char *bt_nearest(const char *text, const char *const *candidates, size_t c
     size_t best = strlen(text) < 4 ? strlen(text) : 4;
     const char *nearest = NULL;
     for (size_t i = 0; i < count; i++) {
-        size_t distance = bt_edit_distance(text, candidates[i]);
+        size_t distance = edit_distance(text, candidates[i]);
         if (distance < best) {
             best = distance;
             nearest = candidates[i];

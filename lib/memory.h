@@ -54,9 +54,8 @@ bool bt_list_has(const struct bt_list *list, const char *text);
 void bt_list_free(struct bt_list *list);
 #define bt_auto_list BT_CLEANUP(bt_list_free) struct bt_list
 
-/* Edit distance for "did you mean"; the caller compares with a threshold. Strings above 64 characters: 64. */
-size_t bt_edit_distance(const char *left, const char *right);
-/* The candidate nearest to text within distance 3 (and less than the text's length), or NULL. Borrows. */
+/* For "did you mean": the candidate nearest to text within edit distance 3 (and less than the text's length),
+ * or NULL. Borrows. */
 const char *bt_nearest(const char *text, const char *const *candidates, size_t count);
 
 #endif
