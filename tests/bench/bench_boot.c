@@ -48,6 +48,11 @@ static int open_tap(void)
     struct ifreq request = {.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
     const char *const address[] = {"ip", "addr", "add", "10.9.0.0/31", "dev", "bench0", NULL};
     const char *const up[] = {"ip", "link", "set", "bench0", "up", NULL};
+    /* As a careful person would: without it the first packet to a booting guest waits for ARP's retry, up to
+     * a second. */
+    const char *const neighbour[] = {"ip",  "neigh",     "replace", "10.9.0.1",
+                                     "dev", "bench0",    "lladdr",  "02:be:00:00:00:01",
+                                     "nud", "permanent", NULL};
     struct bt_error error;
     struct bt_spawn_result result;
     int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
@@ -60,6 +65,9 @@ static int open_tap(void)
         fail(&error);
     bt_spawn_result_free(&result);
     if (bt_spawn_check(&(struct bt_spawn){.arguments = up}, &result, &error) < 0)
+        fail(&error);
+    bt_spawn_result_free(&result);
+    if (bt_spawn_check(&(struct bt_spawn){.arguments = neighbour}, &result, &error) < 0)
         fail(&error);
     bt_spawn_result_free(&result);
     return fd;
