@@ -1,5 +1,4 @@
 /* berth audit: what berth was told to do, from the user's own trail. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

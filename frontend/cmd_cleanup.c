@@ -2,12 +2,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/audit.h"
 #include "frontend/command.h"
-#include "frontend/infra.h"
 #include "frontend/remove.h"
 
 struct bt_cleanup {

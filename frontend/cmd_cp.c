@@ -1,6 +1,5 @@
 /* berth cp: files into and out of a running agent's guest. */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -1,5 +1,4 @@
 /* berth diff: what an agent changed, as a patch. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,4 @@
 /* berth doctor: what is missing on this machine, and what to do about it. */
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

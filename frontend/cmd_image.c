@@ -1,6 +1,5 @@
 /* berth image: what guests boot from, built and listed. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

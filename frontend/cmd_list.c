@@ -1,6 +1,5 @@
 /* berth list: the user's agents, as they are now. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -1,6 +1,5 @@
 /* berth rm: removes agents that have ended, with their disks. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "frontend/agent.h"
 #include "frontend/audit.h"

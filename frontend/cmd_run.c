@@ -1,6 +1,5 @@
 /* berth run: an agent on a folder or a repository, in one short line. */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -1,9 +1,6 @@
 /* berth status: one agent, or what all agents of an environment rest on: helper, orchestrator, gateway. */
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "frontend/command.h"
 #include "frontend/describe.h"

@@ -1,6 +1,5 @@
 /* berth stop: ends running agents; their changes are collected first. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "frontend/agent.h"
 #include "frontend/audit.h"

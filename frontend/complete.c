@@ -3,7 +3,6 @@
  * Must change nothing and print no error: it runs at every press of the tabulator key.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -3,7 +3,6 @@
  * Called by main before a command that needs it. Must not write anything.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

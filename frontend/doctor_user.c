@@ -1,6 +1,5 @@
 /* Doctor: what belongs to the user. */
 #include <pwd.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,9 +1,7 @@
 /* What all keepers share: the lease, the console, the guest. See keeper.h. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>

@@ -4,7 +4,6 @@
  * is asked to or when no agent has lived for infra.idle_stop.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
@@ -14,7 +13,6 @@
 #include <unistd.h>
 
 #include "frontend/keeper.h"
-#include "policy/client/orchestrator_client.h"
 
 #define BOOT_DEADLINE_MS 120000
 #define IDLE_CHECK_MS 5000

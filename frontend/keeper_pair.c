@@ -2,7 +2,6 @@
  * keeper_agent.h. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/config.h"

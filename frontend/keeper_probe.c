@@ -1,9 +1,7 @@
 /* The isolation probe from an agent's keeper: gathers the facts that frontend/probe_run.h wants and keeps
  * what passed. See keeper_agent.h.
  */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/keeper_agent.h"

@@ -1,10 +1,6 @@
 /* Starting a keeper from a command, and following what it reports. See keeper.h. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>

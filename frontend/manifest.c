@@ -4,14 +4,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "frontend/manifest_internal.h"
 #include "frontend/output.h"
-#include "frontend/state.h"
 
 #define BT_IMAGE_DEFAULT "shell"
 

@@ -3,7 +3,6 @@
  * Called by commands and main only. Must let no byte of a guest reach the terminal as a control character.
  */
 #include <assert.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

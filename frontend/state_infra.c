@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "frontend/state_internal.h"
-#include "lib/memory.h"
 
 #define BT_INFRA_COLUMNS                                                                                     \
     "environment, role, slot, generation, address, keeper_pid, keeper_start, keeper_boot, folder, image, "   \

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <locale.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>

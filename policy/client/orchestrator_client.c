@@ -8,7 +8,6 @@
 #include <curl/curl.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -3,13 +3,10 @@
 
 #include <errno.h>
 #include <event2/buffer.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include "policy/gateway/clock.h"
 
 #define LINGER_MS 2000
 

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/keyvalq_struct.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
