@@ -1,6 +1,7 @@
 /* One HTTP request and its response, as either leg sees it, whatever version is on the wire (RFC 9110).
  *
- * A codec (http1_codec.c, http2_codec.c) owns the bytes of one connection and turns them into streams;
+ * A codec (http1_codec.c, http2_codec.c) owns the bytes of one connection (a struct bt_channel, channel.h: in
+ * clear or under TLS, made by the caller and owned by the codec from then on) and turns them into streams;
  * HTTP/1.1 has one stream at a time, HTTP/2 many. exchange.c joins a stream of the agent's connection with a
  * stream of an upstream connection, holds the policy against the request, and lets filters see what passes.
  * No codec knows the policy, and nothing above a codec knows a version.
@@ -19,8 +20,9 @@
 
 #include "policy/gateway/http.h"
 
-#define BT_STREAM_HELD_MAX (64U * 1024) /* delivered, not yet consumed; also the most that waits to be sent  \
-                                         */
+#define BT_STREAM_HELD_MAX                                                                                   \
+    (64U * 1024) /* delivered, not yet consumed; also the most that waits to be sent                         \
+                  */
 
 /* A head, end-to-end parts only: hop-by-hop fields (RFC 9110, 7.6.1) never leave a codec, field names are
  * lower case, values are without blanks around them and without CR, LF and NUL. */
@@ -35,6 +37,7 @@ struct bt_message {
     unsigned status;        /* responses; 1xx are interim but for 101, more heads follow those */
     int64_t content_length; /* -1: not announced. A codec sees to it that a body has the length announced */
     bool expects_continue;  /* requests: Expect: 100-continue */
+    bool is_complete;       /* on_head only: neither body nor trailers follow; on_end comes next */
     size_t field_count;
     struct bt_http_field fields[BT_HTTP_FIELDS_MAX]; /* without Host, Content-Length, Expect */
 };
