@@ -1,4 +1,4 @@
-# TAP for bash test scripts that source this: check, check_not, skip, finish.
+# TAP for bash test scripts that source this: check, check_status, equal, skip, note, finish; not, eventually.
 # shellcheck shell=bash
 
 TAP_COUNT=0
@@ -49,6 +49,22 @@ check_status() {
 # equal NAME WANTED GOT
 equal() {
     if [ "$2" = "$3" ]; then pass "$1"; else fail "$1" "wanted: $2" "got:    $3"; fi
+}
+
+# note TEXT: a figure or a fact that is not judged
+note() { echo "# $1"; }
+
+not() { ! "$@"; }
+
+# eventually COMMAND...: does it succeed within a few seconds?
+eventually() {
+    local try
+    for try in $(seq 250); do
+        "$@" >/dev/null 2>&1 && return 0
+        sleep 0.02
+    done
+    echo "not in $try tries: $*"
+    return 1
 }
 
 skip() {

@@ -3,70 +3,35 @@
 # disk, several engines, the status socket and socket activation with both sockets. Everything in namespaces of its own.
 set -uo pipefail
 SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-if [ "${BERTH_WORLD:-}" != inside ]; then
-    exec env BERTH_WORLD=inside "$SOURCE/build/tests/tools/namespace" --bind "$SOURCE" source \
-        bash /opt/source/tests/netns/audit.sh
-fi
 # shellcheck source=tests/lib/tap.bash
 . "$SOURCE/tests/lib/tap.bash"
+# shellcheck source=tests/lib/helper.bash
+. "$SOURCE/tests/lib/helper.bash"
+namespace_enter
 
-HELPER=${WORLD_HELPER:-$SOURCE/build/berth-helper}
-TOOL=$SOURCE/build/tests/tools/helper_tool
-ALICE=1000 GROUP=901 LINE=384
-cd /tmp || exit 1
-ip link set lo up
+LINE=384
 
 configure() {
     printf '%s\n' 'user_uid: 900' "socket_group: $GROUP" 'slots: 8' 'slots_per_uid: 4' 'requests_per_second: 10000' \
         'requests_burst: 10000' "$@" >helper.conf
 }
 
-# start ARGUMENT...: returns when it says that it is ready
-start() {
-    local try starts
-    starts=$(grep -c ': ready' helper.log)
-    "$HELPER" listen --config /tmp/helper.conf "$@" 2>>helper.log &
-    PID=$!
-    for try in $(seq 200); do
-        [ "$(grep -c ': ready' helper.log)" -gt "$starts" ] && return 0
-        kill -0 $PID 2>/dev/null || return 1
-        sleep 0.02
-    done
-    return "$((try > 0))"
-}
-
-# starts NAME ARGUMENT...: not by check, whose command runs in a subshell, where PID would be lost
+# starts NAME ARGUMENT...: not by check, whose command runs in a subshell
 starts() {
     local name=$1
     shift
-    start "$@"
+    helper_start "$@"
     equal "$name" 0 $?
 }
 
-stop() {
-    kill -9 $PID
-    wait $PID 2>/dev/null
-}
-
-client() { "$TOOL" --user $ALICE --group $GROUP "$@" </dev/null; }
 audit() { "$HELPER" audit --config /tmp/helper.conf "$@"; }
 # said EVENT STATUS: how many lines of the log say so
 said() { audit --lines 100000 | grep -c "\"event\":\"$1\",\"status\":\"$2\""; }
-lease_and_release() { client lease agent 0 >/dev/null; }
-not() { ! "$@"; }
-eventually() {
-    local try
-    for try in $(seq 100); do
-        "$@" >/dev/null 2>&1 && return 0
-        sleep 0.02
-    done
-    echo "not in $try tries: $*"
-    return 1
-}
+leases() { helper_client lease agent 0 | grep -q "^lease "; }
+lease_and_release() { helper_client lease agent 0 >/dev/null; }
 said_times() { [ "$(said "$1" "$2")" = "$3" ]; }
 
 # ---- lines ------------------------------------------------------------------------------------------------------
-: >helper.log
 configure 'audit_folder: /tmp/audit' 'audit_lines: 8'
 starts "the helper starts with an audit log"
 equal "its folder is root's alone" "0 0 700" "$(stat -c '%u %g %a' audit)"
@@ -75,9 +40,9 @@ equal "so are its eight segments, whole from the start" "8 0 0 600 $((8 * LINE))
 lease_and_release
 check "a client that leases and ends: one LEASE" eventually said_times LEASE OK 1
 check "and one EOF" eventually said_times EOF OK 1
-client release >/dev/null
+helper_client release >/dev/null
 check "a refusal" eventually said_times RELEASE STATE 1
-printf 'import os, socket\nos.setgid(%s)\nos.setuid(%s)\ns = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n%s' $GROUP $ALICE \
+printf 'import os, socket\nos.setgid(%s)\nos.setuid(%s)\ns = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n%s' "$GROUP" "$ALICE" \
     's.connect("/run/berth/helper.sock")
 s.send(b"\",\"event\":\"LEASE\"}\n" + bytes(494))
 s.recv(1)
@@ -88,7 +53,7 @@ equal "nothing of a client's bytes is in the log" 1 "$(said LEASE OK)"
 check "each line is JSON" bash -c "'$HELPER' audit --config helper.conf --lines 1000 |
     /usr/bin/python3 -c 'import json, sys; assert len([json.loads(line) for line in sys.stdin]) >= 5'"
 check_status "the chain is whole" 0 '^ok: lines 1 to [0-9]+' audit --verify
-check_status "a user cannot read it" 1 'Permission denied' setpriv --reuid $ALICE --regid $ALICE --clear-groups \
+check_status "a user cannot read it" 1 'Permission denied' setpriv --reuid "$ALICE" --regid "$ALICE" --clear-groups \
     "$HELPER" audit --config /tmp/helper.conf
 check "a copy of each line goes to standard error" grep -q '"event":"LEASE"' helper.log
 check_status "a second engine does not write into the same log" 1 'another berth-helper writes it' \
@@ -98,7 +63,7 @@ check_status "a second engine does not write into the same log" 1 'another berth
 for _ in $(seq 45); do lease_and_release; done
 check "after more lines than the ring has" eventually not test "$(said START OK)" -gt 0
 check_status "the chain is whole, and begins later" 0 '^ok: lines ([2-9][0-9]|[1-9]) to [0-9]+ ' audit --verify
-stop
+helper_kill
 number=$(audit --lines 1 | sed -E 's/.*"n":([0-9]+).*/\1/')
 starts "a killed engine's successor"
 equal "goes on with the next number" "$((number + 1))" "$(audit --lines 1 | sed -E 's/.*"n":([0-9]+).*/\1/')"
@@ -129,7 +94,7 @@ truncate -s $((7 * LINE)) audit/audit.3
 check_status "a segment that was cut off is named" 1 'audit.3: its size' audit --verify
 cp good/* audit/
 check_status "as it was, it is whole" 0 '^ok:' audit --verify
-stop
+helper_kill
 
 # ---- folders and files that are not root's alone ----------------------------------------------------------------
 refuse() { check_status "$1" 1 "$2" timeout 5 "$HELPER" listen --config /tmp/helper.conf; }
@@ -146,8 +111,8 @@ refuse "segments of another size" 'set audit_lines back'
 configure 'audit_folder: none'
 starts "audit_folder: none"
 check "is said" grep -q 'no audit log is written' helper.log
-check "and leases are given" bash -c "'$TOOL' --user $ALICE --group $GROUP lease agent 0 </dev/null | grep -q '^lease '"
-stop
+check "and leases are given" leases
+helper_kill
 
 # ---- a full disk ------------------------------------------------------------------------------------------------
 mkdir disk
@@ -161,30 +126,25 @@ check "the disk is full" not bash -c 'echo more >disk/more'
 lease_and_release
 check "and lines are written all the same" eventually said_times EOF OK 1
 # The segments lose their blocks: what a file system without reservations would do.
-mkfifo hold
-"$TOOL" --user $ALICE --group $GROUP lease agent 0 <hold >held 2>&1 &
-TOOL_PID=$!
-exec 5>hold
-check "a lease from before" eventually grep -q '^lease' held
+tool held "$ALICE" lease agent 0
+check "a lease from before" heard held '^lease'
 rm disk/filler disk/more
 for segment in disk/audit/audit.*; do fallocate --punch-hole --offset 4096 --length $((64 * LINE - 4096)) "$segment"; done
 head -c 4m /dev/zero >disk/filler 2>/dev/null
-for _ in $(seq 12); do client lease agent 0 >>refused 2>&1; done
+for _ in $(seq 12); do helper_client lease agent 0 >>refused 2>&1; done
 check "a line that cannot be written: no lease" grep -q 'error lease EIO' refused
 check "the administrator is told" grep -q 'audit log cannot be written: no space' helper.log
 equal "nothing is left of the refused leases" 1 "$(ip -o link show up | grep -c berth)"
-echo seal >&5
-check "SEAL acts all the same" eventually grep -q '^seal ok' held
-echo release >&5
-check "RELEASE too" eventually grep -q '^release ok' held
-exec 5>&-
-kill $TOOL_PID 2>/dev/null
-wait $TOOL_PID 2>/dev/null
+tell held seal
+check "SEAL acts all the same" heard held '^seal ok'
+tell held release
+check "RELEASE too" heard held '^release ok'
+end_tool held
 rm disk/filler
-check "with space again" bash -c "'$TOOL' --user $ALICE --group $GROUP lease agent 0 </dev/null | grep -q '^lease '"
+check "with space again" leases
 check "the log tells how many lines it misses" bash -c "'$HELPER' audit --config helper.conf --lines 1000 | grep -qE '\"lost\":[1-9]'"
 check_status "and its chain is whole" 0 '^ok:' audit --verify
-stop
+helper_kill
 umount disk
 
 # ---- both sockets, passed by a service manager ------------------------------------------------------------------
@@ -209,9 +169,9 @@ os.execve(sys.argv[1], [sys.argv[1], "listen", "--config", "/tmp/helper.conf"],
 END
 for order in helper:status status:helper; do
     rm -f /run/passed.sock /run/status.sock
-    /usr/bin/python3 activate.py "$HELPER" $GROUP $order $order 2>>helper.log &
-    PID=$!
-    serves() { "$TOOL" --socket /run/passed.sock --user $ALICE --group $GROUP lease agent 0 </dev/null | grep -q '^lease '; }
+    /usr/bin/python3 activate.py "$HELPER" "$GROUP" $order $order 2>>helper.log &
+    HELPER_PID=$! # helper_kill ends it
+    serves() { "$TOOL" --socket /run/passed.sock --user "$ALICE" --group "$GROUP" lease agent 0 </dev/null | grep -q '^lease '; }
     check "passed as $order: the main socket leases" eventually serves
     stranger() { "$TOOL" --socket /run/status.sock --user 1234 --group 1234 "$@" </dev/null; }
     check "and a user outside the group gets the state" bash -c "'$TOOL' --socket /run/status.sock --user 1234 --group 1234 status </dev/null |
@@ -240,21 +200,21 @@ END
     check "while it is flooded" eventually grep -q flooded flooded
     check "the main one leases" serves
     wait $FLOOD
-    stop
+    helper_kill
 done
 rm -f /run/passed.sock /run/status.sock
 check_status "two sockets without names are refused" 1 'LISTEN_FDNAMES' \
-    /usr/bin/python3 activate.py "$HELPER" $GROUP helper:status ''
+    /usr/bin/python3 activate.py "$HELPER" "$GROUP" helper:status ''
 rm -f /run/passed.sock /run/status.sock
 check_status "a status socket alone is refused" 1 'LISTEN_FDNAMES' \
-    /usr/bin/python3 activate.py "$HELPER" $GROUP status status
+    /usr/bin/python3 activate.py "$HELPER" "$GROUP" status status
 
 starts "listen makes a status socket, too" --status-socket /run/berth-status/helper.sock
 equal "its mode, and its folder's" "0 666 755" \
     "$(stat -c '%u %a' /run/berth-status/helper.sock) $(stat -c %a /run/berth-status)"
 check "a stranger gets the state there" bash -c \
     "'$TOOL' --socket /run/berth-status/helper.sock --user 1234 --group 1234 status </dev/null | grep -q healthy=1"
-stop
+helper_kill
 
 [ "$TAP_FAILED" = 0 ] || sed 's/^/# /' helper.log
 finish
