@@ -6,6 +6,10 @@ CC ?= gcc
 
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wswitch-enum -Wmissing-prototypes \
             -Wstrict-prototypes -Wformat=2 -Wvla -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Werror
+# Of libseccomp's macros and of the kernel's structures that end in an array.
+ifneq (,$(findstring clang,$(CC)))
+WARNINGS += -Wno-missing-field-initializers -Wno-gnu-variable-sized-type-not-at-end -Wno-string-concatenation
+endif
 HARDENING := -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection
 BASE_CFLAGS := -std=gnu17 -D_GNU_SOURCE -I. $(WARNINGS) -g -fno-strict-aliasing -ffunction-sections -fdata-sections
 PRODUCT_CFLAGS := $(BASE_CFLAGS) -O2 $(HARDENING) -fPIE
@@ -53,7 +57,7 @@ SUBMAKE = $(MAKE) --no-print-directory $(if $(V),,-s)
 # glibc warns of name service and plug-ins in static programs; ours use numbers and c-ares, and load nothing.
 STATIC_LINK := -static -Wl,--gc-sections -Wl,--no-warnings
 
-.PHONY: all check demo fuzz bench lint install uninstall clean help packages format tests
+.PHONY: all check demo fuzz bench lint install uninstall clean help packages format tests print-cflags
 .DELETE_ON_ERROR:
 all: $(PROGRAMS)
 
@@ -180,6 +184,9 @@ bench: packages
 	@tests/bench/run
 lint: packages
 	@tests/lint/run
+# What the lint scripts compile with.
+print-cflags:
+	@echo '$(BASE_CFLAGS)'
 format:
 	clang-format -i $(shell git ls-files '*.c' '*.h')
 

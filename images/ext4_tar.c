@@ -629,7 +629,8 @@ int bt_ext4_write_archive(struct archive *archive, const char *path, uint64_t si
     writer->fs = writer->volume->fs;
     bt_auto_free bool *is_added = writer->is_added =
         bt_new(writer->rules->addition_count + 1, sizeof *is_added);
-    bt_auto_free uint8_t *chunk = writer->chunk = bt_new(1, CHUNK_BYTES);
+    bt_auto_free uint8_t *chunk = bt_new(1, CHUNK_BYTES);
+    writer->chunk = chunk;
     /* Names in pax headers are UTF-8; libarchive converts them through the locale, and the C locale has no
      * letters. */
     locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);

@@ -338,9 +338,8 @@ static void test_archives_of_a_lying_guest(void **state)
         "cd guest; tar -cf ../lie.tar f; tar -rf ../lie.tar f", /* twice */
         "cd guest; tar -cf ../lie.tar f; head -c 700 ../lie.tar > ../x; mv ../x ../lie.tar",
         "head -c 5000 /dev/urandom > lie.tar",
-        "truncate -s 4T sparse; tar -S --transform 's,^sparse$,f,' -cf lie.tar sparse; rm sparse", /* grows
-                                                                                                      without
-                                                                                                      bound */
+        /* grows without bound */
+        "truncate -s 4T sparse; tar -S --transform 's,^sparse$,f,' -cf lie.tar sparse; rm sparse",
         "mkdir d; truncate -s 5000 d/f; ln -s \"$(head -c 4000 /dev/zero | tr '\\0' a)aaa\" l; tar "
         "--transform 's,^l$,.git,' -cf lie.tar l; rm -r d l",
     };

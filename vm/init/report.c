@@ -17,7 +17,8 @@ uint64_t bt_init_now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static void say(const char *prefix, const char *format, va_list arguments)
+__attribute__((format(printf, 2, 0))) static void say(const char *prefix, const char *format,
+                                                      va_list arguments)
 {
     char line[512];
     int length = snprintf(line, sizeof(line), "berth-init: %s", prefix);

@@ -24,7 +24,7 @@ void bt_fake_reset(void)
     bt_fd_close(&bt_fake.event_fds[1]);
     memset(&bt_fake, 0, sizeof(bt_fake));
     if (pipe2(bt_fake.event_fds, O_CLOEXEC | O_NONBLOCK) < 0)
-        assert(!"pipe2");
+        assert(false && "pipe2");
 }
 
 void bt_fake_fail(unsigned n, unsigned count, int error)
@@ -40,7 +40,7 @@ void bt_fake_flush_table(void)
     for (unsigned slot = 0; slot < BT_POOL_SLOTS_MAX; slot++)
         bt_fake.slots[slot].rules = BT_FAKE_NONE;
     if (write(bt_fake.event_fds[1], "!", 1) != 1)
-        assert(!"write");
+        assert(false && "write");
 }
 
 unsigned bt_fake_count(enum bt_fake_rules rules)
