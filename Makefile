@@ -40,9 +40,9 @@ MODULES := $(IPC) $(IPC_CLIENT) $(HELPER) $(LIB) $(RULES) $(ORCHESTRATOR) $(GATE
 # ---- libraries ---------------------------------------------------------------------------------------------
 HELPER_LIBS := -lnftnl -lmnl -lseccomp -lcap-ng
 HOST_LIBS := -lssh2 -lcurl -larchive -lext2fs -lcom_err -lyaml -ljansson -lsqlite3 -lcrypto -lseccomp
-GATEWAY_STATIC_LIBS := -levent_core -lcares -ljansson -lssl -lcrypto
+GATEWAY_STATIC_LIBS := -levent_core -lnghttp2 -lcares -ljansson -lssl -lcrypto
 ORCHESTRATOR_STATIC_LIBS := -levent_extra -levent_core -ljansson -lsqlite3 -lcrypto -lm
-TEST_LIBS := -lcmocka $(HELPER_LIBS) $(HOST_LIBS) -levent_extra -levent_core -lcares -lssl -lpthread -lm
+TEST_LIBS := -lcmocka $(HELPER_LIBS) $(HOST_LIBS) -levent_extra -levent_core -lnghttp2 -lcares -lssl -lpthread -lm
 
 PROGRAMS := $(addprefix $(BUILD)/,berth berth-helper berth-gateway berth-orchestrator berth-init berth-probe)
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))

@@ -31,8 +31,9 @@ struct bt_message {
      */
     struct bt_http_slice method, scheme, authority, path;
     /* Requests for another protocol on this stream (Upgrade, RFC 8441's :protocol), e.g. "websocket"; else
-     * empty. Accepted by 101, which codecs translate to what their version says; both directions then carry
-     * its bytes. */
+     * empty. method is then GET in either version. Accepted by 101, which codecs translate to what their
+     * version says; both directions then carry its bytes. Sec-WebSocket-Key and -Accept, which HTTP/2 does
+     * not have, never leave a codec: HTTP/1.1's makes and checks them. */
     struct bt_http_slice protocol;
     unsigned status;        /* responses; 1xx are interim but for 101, more heads follow those */
     int64_t content_length; /* -1: not announced. A codec sees to it that a body has the length announced */
@@ -63,7 +64,8 @@ struct bt_stream_events {
 };
 
 /* What the owner asks of a stream. The results of send_*: 0, or -EPIPE when the peer does not listen any more
- * (nothing else needs doing; on_abort tells what follows). */
+ * (nothing else needs doing; on_abort tells what follows, and nothing when the peer had sent all of its own
+ * direction before: room() is then BT_STREAM_HELD_MAX, so that nobody waits for it). */
 struct bt_stream_operations {
     int (*send_head)(struct bt_stream *stream, const struct bt_message *head, bool is_end);
     size_t (*room)(const struct bt_stream *stream);
