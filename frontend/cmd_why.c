@@ -167,7 +167,7 @@ static int bt_why_run(struct bt_context *context, struct bt_error *error)
     json_decref(document);
     if (r < 0)
         return r;
-    bt_policy_decide(policy, target.host, target.port, &verdict);
+    bt_policy_decide_connection(policy, target.host, target.port, &verdict);
     bt_policy_free(policy);
     bt_why_print(&context->output, &target, &verdict);
     bt_output_document(&context->output,

@@ -105,7 +105,7 @@ static int bt_start_check_reachable(const struct bt_plan *plan, const struct bt_
         r = bt_start_repository_host(repositories->items[i], host, sizeof(host), &port);
         if (r < 0)
             break;
-        bt_policy_decide(policy, host, port, &verdict);
+        bt_policy_decide_connection(policy, host, port, &verdict);
         if (!verdict.is_allowed)
             r = bt_fail(error, BT_EXIT_ERROR, EACCES, *verdict.hint ? verdict.hint : NULL,
                         "cannot clone %s: %s:%u is not allowed for this agent (%s)", repositories->items[i],

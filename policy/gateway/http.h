@@ -12,16 +12,6 @@
 #define BT_HTTP_HEAD_MAX (64U * 1024)
 #define BT_HTTP_FIELDS_MAX 128
 
-/* Pieces of the parsed text: borrowed, without NUL at the end. */
-struct bt_http_slice {
-    const char *data;
-    size_t length;
-};
-
-struct bt_http_field {
-    struct bt_http_slice name, value; /* value without blanks around it */
-};
-
 enum bt_http_body { BT_HTTP_BODY_NONE, BT_HTTP_BODY_LENGTH, BT_HTTP_BODY_CHUNKED, BT_HTTP_BODY_UNTIL_CLOSE };
 
 struct bt_http_head {

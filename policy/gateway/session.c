@@ -148,7 +148,7 @@ static void decide(struct bt_session *session)
         bt_session_refuse(session, &refusal);
         return;
     }
-    bt_policy_decide(session->agent->policy, session->host, session->port, &session->verdict);
+    bt_policy_decide_connection(session->agent->policy, session->host, session->port, &session->verdict);
     if (!session->verdict.is_allowed) {
         refusal =
             (struct bt_refusal){403, session->verdict.rule, session->verdict.reason, session->verdict.hint};
@@ -445,7 +445,7 @@ static bool is_still_allowed(const struct bt_session *session)
         return false;
     if (session->target_error < 0 || session->host[0] == '\0')
         return true;
-    bt_policy_decide(agent->policy, session->host, session->port, &verdict);
+    bt_policy_decide_connection(agent->policy, session->host, session->port, &verdict);
     return verdict.is_allowed;
 }
 

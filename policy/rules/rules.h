@@ -1,11 +1,15 @@
-/* Egress rules as data: the policy document of one agent, and the one function that decides. Used by the
+/* Egress rules as data: the policy document of one agent, and the functions that decide by it. Used by the
  * gateway to enforce, by the orchestrator to validate, by `berth why` to explain: the same decision
  * everywhere.
  *
- * Document (policy/POLICY.md): {"version": 1, "routes": [{"host": "example.com[:port]", "tls": "pass",
- * "private": false, "granted_by": "bottle dev"}]}. Hosts match by label: "example.com" exactly,
+ * The document is described in policy/POLICY.md. Hosts match by label: "example.com" exactly,
  * "*.example.com" one label or more but not the apex. Without a port: 80 and 443. An empty list allows
  * nothing.
+ *
+ * Two questions, in this order. A connection: may this host and port be spoken to at all, and is the TLS that
+ * comes passed through or opened (bt_policy_decide_connection)? A request inside an opened connection, or in
+ * clear: which route does it fall under (bt_policy_decide)? The first route that matches decides either. All
+ * functions are pure and safe for any bytes.
  */
 #ifndef BERTH_POLICY_RULES_RULES_H
 #define BERTH_POLICY_RULES_RULES_H
@@ -13,6 +17,7 @@
 #include <jansson.h>
 
 #include "lib/error.h"
+#include "policy/rules/slice.h"
 
 #define BT_HOST_NAME_SIZE 254
 
@@ -38,20 +43,96 @@ bool bt_host_is_literal(const char *host, size_t length);
 /* Validates a route's host pattern ("*.example.com:8443"); the reason goes to error. */
 int bt_host_pattern_check(const char *pattern, struct bt_error *error);
 
+/* How a credential is written into a request. */
+enum bt_auth_scheme {
+    BT_AUTH_NONE,
+    BT_AUTH_BEARER, /* Authorization: Bearer <credential> (RFC 6750) */
+    BT_AUTH_BASIC,  /* Authorization: Basic base64(<credential>), the credential is "user:password" (RFC 7617)
+                     */
+    BT_AUTH_HEADER, /* <header>: <credential> */
+};
+
+/* What is looked for in what passes, and what follows when it is found; from lax to strict, so that the
+ * larger of two is the one that both allow. */
+enum bt_dlp_outbound { BT_OUTBOUND_OFF, BT_OUTBOUND_SUPERVISE, BT_OUTBOUND_REDACT, BT_OUTBOUND_BLOCK };
+enum bt_dlp_inbound { BT_INBOUND_OFF, BT_INBOUND_WARN, BT_INBOUND_BLOCK };
+enum bt_dlp_entropy { BT_ENTROPY_OFF, BT_ENTROPY_WARN };
+
+struct bt_dlp_settings {
+    enum bt_dlp_outbound outbound; /* secrets in requests; block unless the route says otherwise */
+    enum bt_dlp_inbound inbound; /* phrases of prompt injection in responses; warn unless it says otherwise */
+    enum bt_dlp_entropy entropy; /* what looks random in requests; off unless it says otherwise */
+};
+
+/* What is recorded. Refusals and what a filter found always are. */
+enum bt_log_level {
+    BT_LOG_REFUSALS,    /* 0 */
+    BT_LOG_CONNECTIONS, /* 1, the default: one record a connection, none for each request in it */
+    BT_LOG_REQUESTS,    /* 2: every request, with its method and path (without the query) */
+};
+
+#define BT_CREDENTIAL_NAME_SIZE 32
+#define BT_AUTH_HEADER_SIZE 64
+
 struct bt_verdict {
     bool is_allowed;
-    bool may_be_private; /* answers in private ranges are acceptable for this route */
-    char rule[96];       /* id of what decided: "route:3", "default-deny", "ip-literal", ... */
-    char reason[160];    /* a sentence for the user */
+    bool is_intercepted;     /* TLS is opened; false: passed through by its SNI */
+    bool may_be_private;     /* answers in private ranges are acceptable for this route */
+    bool strips_credentials; /* fields that bt_policy_is_credential_field names are the agent's own: remove */
+    enum bt_auth_scheme auth;                 /* BT_AUTH_NONE: nothing is injected */
+    char auth_header[BT_AUTH_HEADER_SIZE];    /* lower case; "authorization" for bearer and basic */
+    char credential[BT_CREDENTIAL_NAME_SIZE]; /* its name, not its value */
+    struct bt_dlp_settings dlp;
+    enum bt_log_level log;
+    char rule[96];    /* id of what decided: "route:3", "default-deny", "ip-literal", ... */
+    char reason[160]; /* a sentence for the user; never holds anything of the request but host and method */
     char hint[200];
     char granted_by[96]; /* who granted the deciding route; empty when refused */
 };
 
-/* Decides a host and port. The first route that matches decides. A host that has no canonical form is refused
- * ("ip-literal" for an address in any spelling, else "bad-host"), so the caller may pass what a user typed;
- * who dials afterwards must have made the canonical buffer first and use that one for both. */
-void bt_policy_decide(const struct bt_policy *policy, const char *host, uint16_t port,
+/* One request as it came, before anything was taken out or put in. */
+struct bt_policy_request {
+    const char *host; /* NUL-terminated */
+    uint16_t port;
+    struct bt_http_slice method; /* RFC 8441's extended CONNECT counts as GET, which it is in HTTP/1.1 */
+    struct bt_http_slice path;   /* target in origin-form, with or without its query */
+    const struct bt_http_field *fields; /* names in any case; may be NULL when field_count is 0 */
+    size_t field_count;
+    bool is_tls;         /* it came inside of intercepted TLS and leaves in verified TLS */
+    bool is_transparent; /* it came on port 80 or 443: the source address alone says who asks */
+};
+
+/* Decides a request. A host that has no canonical form is refused ("ip-literal" for an address in any
+ * spelling, else "bad-host"), so the caller may pass what a user typed; who dials afterwards must have made
+ * the canonical buffer first and use that one for both. Inside of TLS, routes that pass TLS through do not
+ * match: which kind a connection is was decided by bt_policy_decide_connection. */
+void bt_policy_decide(const struct bt_policy *policy, const struct bt_policy_request *request,
                       struct bt_verdict *ret_verdict);
+
+/* Decides a host and port before any request is known: whether some route names them, and whether the first
+ * one that does passes TLS through. Of an intercepted connection each request is decided again, and its own
+ * verdict says which addresses it may go to; until then may_be_private is true when any route for this host
+ * and port has it. The members auth, dlp, strips_credentials say nothing here. */
+void bt_policy_decide_connection(const struct bt_policy *policy, const char *host, uint16_t port,
+                                 struct bt_verdict *ret_verdict);
+
+/* Whether a field carries credentials: Authorization, and the fields in which providers take keys
+ * (X-Api-Key, Private-Token and their like; policy/POLICY.md lists them). Case is ignored. */
+bool bt_policy_is_credential_field(struct bt_http_slice name);
+
+/* The names of all credentials that the routes of a policy inject, each once: an owned array of strings. */
+json_t *bt_policy_credentials(const struct bt_policy *policy);
+
+/* Paths of routes. A pattern is "/v1/messages", that path, or one that ends in a slash and an asterisk:
+ * whatever begins with what stands before the asterisk. The query is never looked at.
+ *
+ * The normal form of a path has its percent-encodings in upper case and holds nothing that two readers could
+ * read differently; a path that has none is -EINVAL (policy/POLICY.md lists what that is), one that needs
+ * more than size - 1 bytes -ENAMETOOLONG. ret_path is written in any case. */
+#define BT_POLICY_PATH_SIZE 4096
+int bt_policy_path_normalise(struct bt_http_slice path, char *ret_path, size_t size) BT_MUST_CHECK;
+bool bt_policy_path_pattern_is_valid(const char *pattern);
+bool bt_policy_path_matches(const char *pattern, const char *path); /* both in normal form */
 
 /* Whether some route names this canonical host, on whatever port: what the gateway's DNS answers. Fills the
  * verdict like bt_policy_decide. */

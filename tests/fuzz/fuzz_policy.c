@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (document == NULL)
         return 0;
     if (bt_policy_parse(document, &policy, &error) == 0) {
-        bt_policy_decide(policy, host, 443, &verdict);
+        bt_policy_decide_connection(policy, host, 443, &verdict);
         if (verdict.is_allowed && (bt_ipv4_parse(host, &address) == 0 || verdict.rule[0] == '\0'))
             abort();
         bt_policy_decide_name(policy, host, &verdict);

@@ -40,7 +40,7 @@ static void refuse_document(const char *text)
 static bool is_allowed(const struct bt_policy *policy, const char *host, uint16_t port, const char *rule)
 {
     struct bt_verdict verdict;
-    bt_policy_decide(policy, host, port, &verdict);
+    bt_policy_decide_connection(policy, host, port, &verdict);
     if (rule != NULL && strcmp(verdict.rule, rule) != 0)
         fail_msg("%s:%u: rule %s instead of %s", host, port, verdict.rule, rule);
     assert_true(verdict.reason[0] != '\0');
@@ -147,8 +147,8 @@ static void test_documents(void **state)
     refuse_document("{\"version\": 1, \"routes\": [], \"extra\": 1}");
     refuse_document("{\"version\": 1, \"routes\": [\"a.example\"]}");
     refuse_document("{\"version\": 1, \"routes\": [{}]}");
-    refuse_document("{\"version\": 1, \"routes\": [{\"host\": \"a.example\", \"methods\": [\"GET\"]}]}");
-    refuse_document("{\"version\": 1, \"routes\": [{\"host\": \"a.example\", \"tls\": \"intercept\"}]}");
+    refuse_document("{\"version\": 1, \"routes\": [{\"host\": \"a.example\", \"verbs\": [\"GET\"]}]}");
+    refuse_document("{\"version\": 1, \"routes\": [{\"host\": \"a.example\", \"tls\": \"maybe\"}]}");
     refuse_document("{\"version\": 1, \"routes\": [{\"host\": \"a.example\", \"private\": 1}]}");
     refuse_document("{\"version\": 1, \"routes\": [{\"host\": \"a.example\", \"granted_by\": 1}]}");
     refuse_document("{\"version\": 1, \"routes\": [{\"host\": \"a.example\\u0000.b\"}]}");
@@ -188,7 +188,7 @@ static void test_decisions(void **state)
     assert_false(is_allowed(policy, "com", 443, "default-deny"));
     assert_false(is_allowed(policy, "example.org", 8443, "default-deny"));
     assert_false(is_allowed(policy, "a.example.org", 443, "port-not-allowed"));
-    bt_policy_decide(policy, "db.example.org", 8443, &verdict);
+    bt_policy_decide_connection(policy, "db.example.org", 8443, &verdict);
     assert_true(verdict.is_allowed && verdict.may_be_private);
     assert_string_equal(verdict.rule, "route:1");
     assert_string_equal(verdict.granted_by, "bottle dev");

@@ -1,0 +1,47 @@
+/* A policy as it is held in memory, inside policy/rules only; the public side is rules.h. policy.c and
+ * route.c make it, decide.c reads it.
+ */
+#ifndef BERTH_POLICY_RULES_POLICY_H
+#define BERTH_POLICY_RULES_POLICY_H
+
+#include "lib/memory.h"
+#include "policy/rules/host.h"
+
+#define BT_ROUTE_METHODS_MAX 16
+#define BT_ROUTE_PATHS_MAX 64
+#define BT_ROUTE_HEADERS_MAX 16
+#define BT_ROUTE_TEXT_MAX 1024 /* bytes of one path or header value */
+
+struct bt_policy_route {
+    struct bt_host_pattern pattern;
+    bool is_passed; /* tls: pass */
+    bool may_be_private;
+    bool preserves_auth;
+    bool injects_transparently;
+    struct bt_list methods, paths; /* empty: any */
+    size_t header_count;
+    struct bt_list header_names, header_values; /* all of them must be there; names are lower case */
+    enum bt_auth_scheme auth;
+    char auth_header[BT_AUTH_HEADER_SIZE];
+    char credential[BT_CREDENTIAL_NAME_SIZE];
+    struct bt_dlp_settings dlp;
+    enum bt_log_level log;
+    char granted_by[96];
+};
+
+struct bt_policy {
+    size_t count;
+    struct bt_policy_route *routes;
+};
+
+/* Takes one route of a document; the error names it by its index. A route that failed is freed all the same.
+ */
+int bt_policy_route_parse(const json_t *item, size_t index, struct bt_policy_route *route,
+                          struct bt_error *error) BT_MUST_CHECK;
+void bt_policy_route_free(struct bt_policy_route *route);
+
+/* Refuses members of object that are not in known[0..count). where: for the message. */
+int bt_policy_check_keys(const json_t *object, const char *const *known, size_t count, const char *where,
+                         struct bt_error *error) BT_MUST_CHECK;
+
+#endif
