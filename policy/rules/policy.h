@@ -24,7 +24,7 @@ struct bt_policy_route {
     enum bt_auth_scheme auth;
     char auth_header[BT_AUTH_HEADER_SIZE];
     char credential[BT_CREDENTIAL_NAME_SIZE];
-    struct bt_dlp_settings dlp;
+    struct bt_dlp dlp;
     enum bt_log_level log;
     char granted_by[96];
 };

@@ -224,8 +224,13 @@ static int parse_auth(const json_t *item, const struct place *place, struct bt_p
 static int parse_dlp(const json_t *item, const struct place *place, struct bt_policy_route *route)
 {
     static const char *const known[] = {"outbound", "inbound", "entropy"};
-    static const char *const outbound[] = {"off", "supervise", "redact", "block"};
-    static const char *const inbound[] = {"off", "warn", "block"};
+    static const char *const outbound[] = {[BT_DLP_OUTBOUND_BLOCK] = "block",
+                                           [BT_DLP_OUTBOUND_REDACT] = "redact",
+                                           [BT_DLP_OUTBOUND_SUPERVISE] = "supervise",
+                                           [BT_DLP_OUTBOUND_OFF] = "off"};
+    static const char *const inbound[] = {
+        [BT_DLP_INBOUND_WARN] = "warn", [BT_DLP_INBOUND_BLOCK] = "block", [BT_DLP_INBOUND_OFF] = "off"};
+    static const char *const entropy[] = {"off", "warn"};
     const json_t *dlp = json_object_get(item, "dlp");
     char where[48];
     unsigned word[3];
@@ -235,14 +240,13 @@ static int parse_dlp(const json_t *item, const struct place *place, struct bt_po
     int result = bt_policy_check_keys(dlp, known, BT_ARRAY_LENGTH(known), where, place->error);
     if (result < 0)
         return result;
-    if (parse_word(json_object_get(dlp, "outbound"), outbound, 4, BT_OUTBOUND_BLOCK, &word[0]) < 0)
+    if (parse_word(json_object_get(dlp, "outbound"), outbound, 4, BT_DLP_OUTBOUND_BLOCK, &word[0]) < 0)
         return route_fail(place, "\"dlp\": \"outbound\" is not off, supervise, redact or block");
-    if (parse_word(json_object_get(dlp, "inbound"), inbound, 3, BT_INBOUND_WARN, &word[1]) < 0)
+    if (parse_word(json_object_get(dlp, "inbound"), inbound, 3, BT_DLP_INBOUND_WARN, &word[1]) < 0)
         return route_fail(place, "\"dlp\": \"inbound\" is not off, warn or block");
-    if (parse_word(json_object_get(dlp, "entropy"), inbound, 2, BT_ENTROPY_OFF, &word[2]) < 0)
+    if (parse_word(json_object_get(dlp, "entropy"), entropy, 2, 0, &word[2]) < 0)
         return route_fail(place, "\"dlp\": \"entropy\" is not off or warn");
-    route->dlp = (struct bt_dlp_settings){(enum bt_dlp_outbound)word[0], (enum bt_dlp_inbound)word[1],
-                                          (enum bt_dlp_entropy)word[2]};
+    route->dlp = (struct bt_dlp){(enum bt_dlp_outbound)word[0], (enum bt_dlp_inbound)word[1], word[2] == 1};
     return 0;
 }
 

@@ -17,6 +17,7 @@
 #include <jansson.h>
 
 #include "lib/error.h"
+#include "policy/rules/dlp.h"
 #include "policy/rules/slice.h"
 
 #define BT_HOST_NAME_SIZE 254
@@ -52,18 +53,6 @@ enum bt_auth_scheme {
     BT_AUTH_HEADER, /* <header>: <credential> */
 };
 
-/* What is looked for in what passes, and what follows when it is found; from lax to strict, so that the
- * larger of two is the one that both allow. */
-enum bt_dlp_outbound { BT_OUTBOUND_OFF, BT_OUTBOUND_SUPERVISE, BT_OUTBOUND_REDACT, BT_OUTBOUND_BLOCK };
-enum bt_dlp_inbound { BT_INBOUND_OFF, BT_INBOUND_WARN, BT_INBOUND_BLOCK };
-enum bt_dlp_entropy { BT_ENTROPY_OFF, BT_ENTROPY_WARN };
-
-struct bt_dlp_settings {
-    enum bt_dlp_outbound outbound; /* secrets in requests; block unless the route says otherwise */
-    enum bt_dlp_inbound inbound; /* phrases of prompt injection in responses; warn unless it says otherwise */
-    enum bt_dlp_entropy entropy; /* what looks random in requests; off unless it says otherwise */
-};
-
 /* What is recorded. Refusals and what a filter found always are. */
 enum bt_log_level {
     BT_LOG_REFUSALS,    /* 0 */
@@ -82,7 +71,7 @@ struct bt_verdict {
     enum bt_auth_scheme auth;                 /* BT_AUTH_NONE: nothing is injected */
     char auth_header[BT_AUTH_HEADER_SIZE];    /* lower case; "authorization" for bearer and basic */
     char credential[BT_CREDENTIAL_NAME_SIZE]; /* its name, not its value */
-    struct bt_dlp_settings dlp;
+    struct bt_dlp dlp;
     enum bt_log_level log;
     char rule[96];    /* id of what decided: "route:3", "default-deny", "ip-literal", ... */
     char reason[160]; /* a sentence for the user; never holds anything of the request but host and method */

@@ -275,14 +275,14 @@ static void test_settings(void **state)
         " 'entropy': 'warn'}, 'log': 2}");
     struct bt_verdict verdict = ask(policy, "GET", "a.example", "/");
     (void)state;
-    assert_int_equal(verdict.dlp.outbound, BT_OUTBOUND_BLOCK);
-    assert_int_equal(verdict.dlp.inbound, BT_INBOUND_WARN);
-    assert_int_equal(verdict.dlp.entropy, BT_ENTROPY_OFF);
+    assert_int_equal(verdict.dlp.outbound, BT_DLP_OUTBOUND_BLOCK);
+    assert_int_equal(verdict.dlp.inbound, BT_DLP_INBOUND_WARN);
+    assert_false(verdict.dlp.warns_of_entropy);
     assert_int_equal(verdict.log, BT_LOG_CONNECTIONS);
     verdict = ask(policy, "GET", "b.example", "/");
-    assert_int_equal(verdict.dlp.outbound, BT_OUTBOUND_REDACT);
-    assert_int_equal(verdict.dlp.inbound, BT_INBOUND_OFF);
-    assert_int_equal(verdict.dlp.entropy, BT_ENTROPY_WARN);
+    assert_int_equal(verdict.dlp.outbound, BT_DLP_OUTBOUND_REDACT);
+    assert_int_equal(verdict.dlp.inbound, BT_DLP_INBOUND_OFF);
+    assert_true(verdict.dlp.warns_of_entropy);
     assert_int_equal(verdict.log, BT_LOG_REQUESTS);
     bt_policy_free(policy);
 }
