@@ -1,5 +1,6 @@
 # berth: one non-recursive Makefile. `make help` lists the targets.
 PREFIX ?= /usr/local
+SETUID ?=
 DESTDIR ?=
 BUILD := build
 CC ?= gcc
@@ -45,6 +46,10 @@ ORCHESTRATOR_STATIC_LIBS := -levent_extra -levent_core -ljansson -lsqlite3 -lcry
 TEST_LIBS := -lcmocka $(HELPER_LIBS) $(HOST_LIBS) -levent_extra -levent_core -lnghttp2 -lcares -lssl -lpthread -lm
 
 PROGRAMS := $(addprefix $(BUILD)/,berth berth-helper berth-gateway berth-orchestrator berth-init berth-probe)
+STARTER := $(BUILD)/berth-helper-start
+ifeq ($(SETUID),1)
+PROGRAMS += $(STARTER)
+endif
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 static_objects = $(patsubst %.c,$(BUILD)/static/%.o,$(1))
 sanitized = $(patsubst %.c,$(BUILD)/san/%.o,$(1))
@@ -67,6 +72,7 @@ help:
 	@echo 'make check      install what is missing, build, run every test; ends with "N passed, N failed"'
 	@echo 'make lint fuzz bench format install uninstall clean'
 	@echo 'make V=1        the same, with the commands shown'
+	@echo 'make SETUID=1   also the setuid starter of the helper (berth-helper(8)); the same with install'
 
 packages:
 	@./install-packages
@@ -78,6 +84,11 @@ $(BUILD)/berth: $(call objects,frontend/main.c $(FRONTEND) $(BACKENDS) $(VM) $(I
 $(BUILD)/berth-helper: $(call objects,helper/main.c $(HELPER) $(IPC))
 	$(call say,LINK)
 	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^ $(HELPER_LIBS)
+
+# The setuid entrance: only when asked for (SETUID=1), and for the tests. Static: no loader, no library.
+$(STARTER): $(call objects,helper/starter/main.c ipc/base/base.c)
+	$(call say,LINK)
+	$(QUIET)$(CC) -static-pie -Wl,-z,relro,-z,now -Wl,--gc-sections -o $@ $^
 
 $(BUILD)/berth-gateway: $(call static_objects,policy/gateway/main.c $(GATEWAY) $(RULES) $(LIB) $(IPC))
 	$(call say,LINK)
@@ -140,7 +151,7 @@ SANITIZED_PROGRAMS := $(addprefix $(BUILD)/san/,berth-helper berth-gateway berth
 
 # Programs that test scripts start: the namespace of the test world, a client of the helper.
 TEST_TOOLS := $(patsubst tests/lib/tools/%.c,$(BUILD)/tests/tools/%,$(wildcard tests/lib/tools/*.c))
-tests: $(TEST_TOOLS)
+tests: $(TEST_TOOLS) $(STARTER)
 $(BUILD)/tests/tools/%: $(BUILD)/obj/tests/lib/tools/%.o $(call objects,$(IPC_CLIENT) $(IPC))
 	@mkdir -p $(@D)
 	$(call say,LINK)
@@ -197,6 +208,9 @@ install: all
 	install -m 0755 $(BUILD)/berth $(DESTDIR)$(PREFIX)/bin/
 	install -m 0755 $(BUILD)/berth-helper $(DESTDIR)$(PREFIX)/sbin/
 	install -m 0755 $(addprefix $(BUILD)/,berth-gateway berth-orchestrator berth-init berth-probe) $(DESTDIR)$(PREFIX)/libexec/berth/
+ifeq ($(SETUID),1)
+	install -m 0755 $(STARTER) $(DESTDIR)$(PREFIX)/libexec/berth/
+endif
 	install -m 0644 images/recipes/* $(DESTDIR)$(PREFIX)/share/berth/recipes/
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
 	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d

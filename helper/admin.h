@@ -9,6 +9,7 @@
 #define BERTH_HELPER_ADMIN_H
 
 #include "helper/config.h"
+#include "helper/installed.h"
 
 /* True: the arguments name an administrator's command; it has been run and *ret_status is the exit status. */
 bool bt_admin_run(int count, char **arguments, int *ret_status);
@@ -60,6 +61,6 @@ struct bt_admin_file {
 extern const struct bt_admin_file bt_admin_units[];
 extern const size_t bt_admin_unit_count;
 #define BT_ADMIN_SYSTEMCTL "/usr/bin/systemctl"
-#define BT_ADMIN_HELPER "/usr/local/sbin/berth-helper"
+#define BT_ADMIN_HELPER BT_INSTALLED_HELPER
 
 #endif
