@@ -21,7 +21,7 @@ static const struct command {
     int (*run)(const struct bt_admin *admin);
     const char *options; /* what is permitted besides --config */
 } commands[] = {
-    {"install", bt_admin_install, "--dry-run"},
+    {"install", bt_admin_install, "--dry-run --setuid"},
     {"uninstall", bt_admin_uninstall, "--dry-run"},
     {"status", bt_admin_status, ""},
     {"audit", bt_admin_audit, "--verify --lines"},
@@ -106,6 +106,8 @@ static int parse_option(const struct command *command, const char *name, const c
         admin->is_verify = true;
     else if (strcmp(name, "--remove") == 0)
         admin->is_remove = true;
+    else if (strcmp(name, "--setuid") == 0)
+        admin->is_setuid = true;
     else if (strcmp(name, "--lines") == 0 && value &&
              bt_number_parse(value, strnlen(value, 16), 1, UINT32_MAX, &number) == 0)
         admin->lines = (uint32_t)number;

@@ -18,7 +18,7 @@ bool bt_admin_run(int count, char **arguments, int *ret_status);
 
 struct bt_admin {
     const char *config_path;
-    bool is_dry_run, is_verify, is_remove;
+    bool is_dry_run, is_verify, is_remove, is_setuid;
     uint32_t lines;
 };
 
@@ -29,6 +29,10 @@ int bt_admin_status(const struct bt_admin *admin);
 int bt_admin_audit(const struct bt_admin *admin);
 int bt_admin_check(const struct bt_admin *admin);
 int bt_admin_firewall(const struct bt_admin *admin);
+
+/* The setuid bit of the starter, for install --setuid and for uninstall. An exit status, as above. */
+int bt_admin_give_setuid(const struct bt_admin *admin);
+int bt_admin_take_setuid(const struct bt_admin *admin);
 
 /* One line on standard output: what was found or done. */
 void bt_admin_tell(const char *format, ...) BT_PRINTF(1, 2);

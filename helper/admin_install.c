@@ -245,7 +245,8 @@ int bt_admin_install(const struct bt_admin *admin)
         bt_admin_complain("nothing was changed");
         return 1;
     }
-    if (make_accounts(admin) > 0 || install_files(admin) > 0 || start(admin) > 0)
+    if (make_accounts(admin) > 0 || install_files(admin) > 0 ||
+        (admin->is_setuid && bt_admin_give_setuid(admin) > 0) || start(admin) > 0)
         return 1;
     bt_admin_tell("%s; users that may run agents: usermod -a -G berth USER",
                   admin->is_dry_run ? "nothing was changed" : "installed");

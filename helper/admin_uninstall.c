@@ -248,6 +248,7 @@ int bt_admin_uninstall(const struct bt_admin *admin)
     if (bad > 0)
         return 1;
     bad += bt_admin_firewall(&firewall);
+    bad += bt_admin_take_setuid(admin);
     bad += remove_files(admin, &config);
     bad += remove_accounts(admin);
     if (!admin->is_dry_run && access(BT_ADMIN_SYSTEMCTL, X_OK) == 0 &&

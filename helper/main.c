@@ -26,7 +26,7 @@
 static const char usage[] =
     "usage: berth-helper listen [--socket PATH] [--status-socket PATH] [--config PATH]\n"
     "                           [--user UID] [--group GID]\n"
-    "       berth-helper install [--dry-run] | uninstall [--dry-run] | status | check\n"
+    "       berth-helper install [--dry-run] [--setuid] | uninstall [--dry-run] | status | check\n"
     "       berth-helper audit [--verify] [--lines N] | firewall [--remove]   (each: [--config PATH])\n"
     "  listen serves " BT_LISTENER_PATH_DEFAULT " (or PATH, or the socket that a service manager passes)\n"
     "  --status-socket  a second socket, for everybody, that tells the state and nothing else\n"

@@ -1,8 +1,8 @@
 #!/usr/bin/env -S python3 -B
 """a01 to a05, a07, a11, a14, a33: whoever starts the helper, or sits beside it, cannot bend it.
 
-It is started by root in this version. What root leaves behind in arguments, environment, descriptors, limits and signals
-must not matter all the same; a setuid starter will hand all of that over from a user.
+It is started by root. What root leaves behind in arguments, environment, descriptors, limits and signals must not matter
+all the same. starter.py does this to the setuid starter, which gets all of it from a user.
 """
 
 import ctypes

@@ -194,6 +194,23 @@ chown $ALICE /etc/berth
 check_status "check: a folder that is a user's" 1 '^BAD /etc/berth belongs to uid 1000' $HELPER check
 chown 0 /etc/berth
 
+# ---- the setuid starter -------------------------------------------------------------------------------------------
+STARTER=/usr/local/libexec/berth/berth-helper-start
+check_status "the setuid starter is not there: it says how to get it" 1 'make SETUID=1 install' $HELPER install --setuid
+install -D -m 755 /opt/source/build/berth-helper-start $STARTER
+check_status "install leaves the starter alone unless asked" 0 '^installed' $HELPER install
+equal "its mode" "755 0 0" "$(stat -c '%a %u %g' $STARTER)"
+check_status "a dry run of install --setuid" 0 '^would make: .* setuid' $HELPER install --setuid --dry-run
+equal "changes nothing of it" "755 0 0" "$(stat -c '%a %u %g' $STARTER)"
+chmod g+w /usr/local/libexec
+check_status "a folder that others can write gets no setuid program" 1 '^BAD /usr/local/libexec is writable' $HELPER install --setuid
+equal "it stays as it is" "755 0 0" "$(stat -c '%a %u %g' $STARTER)"
+chmod g-w /usr/local/libexec
+check_status "install --setuid" 0 '^made: .* setuid, for the group berth' $HELPER install --setuid
+equal "root's, for the group alone" "4750 0 $(sed -n 's/^berth:[^:]*:\([0-9]*\):.*/\1/p' /etc/group)" "$(stat -c '%a %u %g' $STARTER)"
+check_status "install --setuid again" 0 '^found: .* is setuid' $HELPER install --setuid
+check_status "check looks at it too" 0 '^ok: [0-9]+ paths' $HELPER check
+
 # ---- what systemd is told ---------------------------------------------------------------------------------------
 # A systemctl of the test's own, which writes down how it was called.
 if [ -e /usr/bin/systemctl ] && [ -e /usr/bin/systemd-tmpfiles ]; then
@@ -352,6 +369,7 @@ equal "no file but the edited configuration" "/etc/berth
 rm -r /etc/berth /var/log/berth
 state >after
 check "the host is as it was before" diff with_docker after
+equal "the setuid bit is gone" "755 0 0" "$(stat -c '%a %u %g' $STARTER)"
 check_status "uninstall again" 0 '^uninstalled' $HELPER uninstall
 
 [ "$TAP_FAILED" = 0 ] || sed 's/^/# /' helper.log | tail -40
