@@ -8,6 +8,7 @@
 #include "policy/orchestrator/counters.h"
 #include "policy/orchestrator/jwt.h"
 #include "policy/orchestrator/registry.h"
+#include "policy/orchestrator/vault.h"
 
 #define BT_API_VERSION "1"
 #define BT_API_BODY_MAX (1024 * 1024)
@@ -15,6 +16,7 @@
 struct bt_api {
     struct bt_registry *registry; /* borrowed, as are the others */
     struct bt_counters *counters;
+    struct bt_vault *vault;
     const char *host_key_sha256;
     const char *gateway_secret_sha256;
     uint8_t jwt_key[BT_JWT_KEY_SIZE];

@@ -30,6 +30,25 @@ void bt_api_post_token(struct bt_api *api, struct evhttp_request *request, char 
         bt_api_reply(request, json_pack("{s:s, s:i}", "token", token, "expires_in", BT_JWT_LIFETIME_SECONDS));
 }
 
+/* Whatever the gateway needs to know about the agent; the credentials are null while their key is away. */
+static json_t *describe(const struct bt_api *api, const struct bt_registry_agent *agent)
+{
+    char gateway_address[BT_IPV4_TEXT_SIZE];
+    json_t *secrets = NULL;
+    bt_ipv4_format(agent->gateway_address, gateway_address);
+    if (agent->sealed.length == 0)
+        secrets = json_pack("{s:{}, s:n}", "credentials", "canary");
+    else if (bt_vault_open(api->vault, agent->slot, agent->generation, &agent->sealed, &secrets) < 0)
+        secrets = json_pack("{s:n, s:n}", "credentials", "canary");
+    json_t *document = json_pack(
+        "{s:s, s:i, s:I, s:I, s:O, s:s, s:i, s:O?, s:O?}", "agent", agent->name, "slot", (int)agent->slot,
+        "generation", (json_int_t)agent->generation, "policy_version", (json_int_t)agent->policy_version,
+        "policy", agent->policy, "gateway_address", gateway_address, "ttl", RESOLVE_TTL_SECONDS,
+        "credentials", json_object_get(secrets, "credentials"), "canary", json_object_get(secrets, "canary"));
+    json_decref(secrets);
+    return document;
+}
+
 static void resolve(struct bt_api *api, struct evhttp_request *request, const json_t *body)
 {
     const char *text = json_string_value(json_object_get(body, "address"));
@@ -46,16 +65,10 @@ static void resolve(struct bt_api *api, struct evhttp_request *request, const js
         bt_api_refuse_error(request, &error);
         return;
     }
-    char gateway_address[BT_IPV4_TEXT_SIZE];
-    bt_ipv4_format(agent.gateway_address, gateway_address);
     if (digest != NULL && !bt_service_digest_equal(json_string_value(digest), agent.token_sha256))
         bt_api_refuse(request, 403, "the token is not the one of the agent at this address", NULL);
     else
-        bt_api_reply(request,
-                     json_pack("{s:s, s:i, s:I, s:I, s:O, s:s, s:i}", "agent", agent.name, "slot",
-                               (int)agent.slot, "generation", (json_int_t)agent.generation, "policy_version",
-                               (json_int_t)agent.policy_version, "policy", agent.policy, "gateway_address",
-                               gateway_address, "ttl", RESOLVE_TTL_SECONDS));
+        bt_api_reply(request, describe(api, &agent));
     bt_registry_agent_clear(&agent);
 }
 

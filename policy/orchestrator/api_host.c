@@ -56,14 +56,12 @@ static const char *parse_agent(const json_t *body, struct bt_registry_agent *age
     return NULL;
 }
 
-static void put_body(struct bt_api *api, struct evhttp_request *request, const json_t *body,
-                     struct bt_registry_agent *agent)
+static bool has_known_keys(const json_t *body)
 {
     static const char *const known[] = {"name",         "address",        "gateway_address",
-                                        "token_sha256", "policy_version", "policy"};
-    struct bt_error error;
-    struct bt_policy *policy = NULL;
-    const char *key, *wrong = json_is_object(body) ? NULL : "the body is not an object";
+                                        "token_sha256", "policy_version", "policy",
+                                        "credentials",  "canary",         "credential_key"};
+    const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)body, key, value)
     {
@@ -71,21 +69,126 @@ static void put_body(struct bt_api *api, struct evhttp_request *request, const j
         for (size_t i = 0; i < BT_ARRAY_LENGTH(known); i++)
             is_known = is_known || strcmp(key, known[i]) == 0;
         if (!is_known)
-            wrong = "the body has an unknown key";
+            return false;
     }
-    if (wrong == NULL)
-        wrong = parse_agent(body, agent);
+    return true;
+}
+
+/* A header field's value: visible ASCII and blanks inside (RFC 9110, 5.5). */
+static bool is_credential(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    size_t length = json_string_length(value);
+    if (text == NULL || length == 0 || length > BT_CREDENTIAL_VALUE_MAX || text[0] == ' ' ||
+        text[length - 1] == ' ')
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (text[i] < ' ' || text[i] > '~')
+            return false;
+    return true;
+}
+
+/* Every credential that a route names must be there: found out now, not at the first request. */
+static int check_credentials(const struct bt_policy *policy, const json_t *credentials,
+                             struct bt_error *error)
+{
+    json_t *names = bt_policy_credentials(policy);
+    const char *name = NULL;
+    size_t index;
+    json_t *wanted, *value;
+    int result = 0;
+    json_array_foreach(names, index, wanted)
+    {
+        if (result == 0 && json_object_get(credentials, json_string_value(wanted)) == NULL)
+            result = bt_fail(error, BT_EXIT_ERROR, EINVAL, "send it in \"credentials\"",
+                             "the policy names the credential \"%s\", which is not there",
+                             json_string_value(wanted));
+    }
+    json_object_foreach((json_t *)(uintptr_t)credentials, name, value)
+    {
+        if (result == 0 && !is_credential(value))
+            result = bt_fail(error, BT_EXIT_ERROR, EINVAL, "1 to 4096 bytes of printable ASCII",
+                             "the credential \"%.40s\" cannot stand in a header field", name);
+    }
+    json_decref(names);
+    return result;
+}
+
+static bool are_secrets_new(struct bt_api *api, const struct bt_registry_agent *agent, const json_t *secrets)
+{
+    struct bt_registry_agent held = {0};
+    json_t *opened = NULL;
+    bool is_same = false;
+    if (bt_registry_find_slot(api->registry, agent->slot, &held, NULL) < 0)
+        return true;
+    if (held.generation == agent->generation && held.sealed.length == 0)
+        is_same = secrets == NULL;
+    else if (held.generation == agent->generation && secrets != NULL &&
+             bt_vault_open(api->vault, held.slot, held.generation, &held.sealed, &opened) == 0)
+        is_same = json_equal(opened, secrets);
+    json_decref(opened);
+    bt_registry_agent_clear(&held);
+    return !is_same;
+}
+
+/* Seals what the body has of credentials and canary under the key that came with them. */
+static int take_secrets(struct bt_api *api, const json_t *body, struct bt_registry_agent *agent,
+                        struct bt_error *error)
+{
+    json_t *credentials = json_object_get(body, "credentials");
+    json_t *canary = json_object_get(body, "canary");
+    const char *key = text_member(body, "credential_key", 2UL * BT_VAULT_KEY_SIZE, 2UL * BT_VAULT_KEY_SIZE);
+    if ((credentials != NULL && !json_is_object(credentials)) || json_object_size(credentials) > 64)
+        return bt_fail(error, BT_EXIT_ERROR, EINVAL, "see policy/API.md",
+                       "\"credentials\" is not an object of at most 64 names and values");
+    if (canary != NULL && !is_credential(canary))
+        return bt_fail(error, BT_EXIT_ERROR, EINVAL, "see policy/API.md", "\"canary\" is not a plain text");
+    json_t *secrets = credentials != NULL || canary != NULL
+                          ? json_pack("{s:O?, s:O?}", "credentials", credentials, "canary", canary)
+                          : NULL;
+    /* Compared before the new key takes the place of the one that opens the old data. */
+    agent->has_new_secrets = are_secrets_new(api, agent, secrets);
+    int result = 0;
+    if (secrets != NULL &&
+        (key == NULL || bt_vault_take_key(api->vault, agent->slot, agent->generation, key) < 0))
+        result = bt_fail(error, BT_EXIT_ERROR, EINVAL, "see policy/API.md",
+                         "\"credential_key\" is missing or not 64 lower-case hex digits");
+    else if (secrets != NULL &&
+             bt_vault_seal(api->vault, agent->slot, agent->generation, secrets, &agent->sealed) < 0)
+        result = bt_fail(error, BT_EXIT_ERROR, EIO, NULL, "the credentials cannot be sealed");
+    json_decref(secrets);
+    return result;
+}
+
+static int put_agent(struct bt_api *api, const json_t *body, struct bt_registry_agent *agent,
+                     uint64_t *ret_version, struct bt_error *error)
+{
+    struct bt_policy *policy = NULL;
+    int result = bt_policy_parse(agent->policy, &policy, error);
+    if (result == 0)
+        result = check_credentials(policy, json_object_get(body, "credentials"), error);
+    if (result == 0)
+        result = take_secrets(api, body, agent, error);
+    if (result == 0)
+        result = bt_registry_put(api->registry, agent, ret_version, error);
+    bt_policy_free(policy);
+    return result;
+}
+
+static void put_body(struct bt_api *api, struct evhttp_request *request, const json_t *body,
+                     struct bt_registry_agent *agent)
+{
+    struct bt_error error;
+    const char *wrong = !json_is_object(body)   ? "the body is not an object"
+                        : !has_known_keys(body) ? "the body has an unknown key"
+                                                : parse_agent(body, agent);
     if (wrong != NULL) {
         bt_api_refuse(request, 400, wrong, "see policy/API.md");
         return;
     }
     agent->policy = json_incref(json_object_get(body, "policy"));
     uint64_t version;
-    int result = bt_policy_parse(agent->policy, &policy, &error);
-    if (result == 0)
-        result = bt_registry_put(api->registry, agent, &version, &error);
-    bt_policy_free(policy);
-    if (result < 0)
+    if (put_agent(api, body, agent, &version, &error) < 0)
         bt_api_refuse_error(request, &error);
     else
         bt_api_reply(request, json_pack("{s:I}", "policy_version", (json_int_t)version));
@@ -113,19 +216,55 @@ void bt_api_delete_agent(struct bt_api *api, struct evhttp_request *request, cha
         return;
     if (bt_registry_delete(api->registry, slot, generation, &error) < 0)
         bt_api_refuse_error(request, &error);
-    else
+    else {
+        bt_vault_forget(api->vault, slot, generation);
         bt_api_reply(request, json_object());
+    }
+}
+
+struct listing {
+    struct bt_api *api;
+    json_t *agents;
+};
+
+/* "none": it has no credentials; "open": the gateway gets them; "sealed": their key has not come back since
+ * the orchestrator started. */
+static const char *secrets_state(const struct bt_api *api, const struct bt_registry_agent *agent)
+{
+    json_t *secrets = NULL;
+    if (agent->sealed.length == 0)
+        return "none";
+    if (bt_vault_open(api->vault, agent->slot, agent->generation, &agent->sealed, &secrets) < 0)
+        return "sealed";
+    json_decref(secrets);
+    return "open";
+}
+
+static void list_agent(void *context, const struct bt_registry_agent *agent)
+{
+    struct listing *listing = context;
+    char address[BT_IPV4_TEXT_SIZE], gateway_address[BT_IPV4_TEXT_SIZE];
+    bt_ipv4_format(agent->address, address);
+    bt_ipv4_format(agent->gateway_address, gateway_address);
+    json_array_append_new(listing->agents,
+                          json_pack("{s:i, s:I, s:s, s:s, s:s, s:I, s:O, s:s}", "slot", (int)agent->slot,
+                                    "generation", (json_int_t)agent->generation, "name", agent->name,
+                                    "address", address, "gateway_address", gateway_address, "policy_version",
+                                    (json_int_t)agent->policy_version, "policy", agent->policy, "credentials",
+                                    secrets_state(listing->api, agent)));
 }
 
 void bt_api_get_agents(struct bt_api *api, struct evhttp_request *request, char *const parts[2])
 {
     (void)parts;
     struct bt_error error;
-    json_t *agents;
-    if (bt_registry_list(api->registry, &agents, &error) < 0)
+    struct listing listing = {api, json_array()};
+    if (bt_registry_visit(api->registry, list_agent, &listing, &error) < 0) {
+        json_decref(listing.agents);
         bt_api_refuse_error(request, &error);
-    else
-        bt_api_reply(request, json_pack("{s:o}", "agents", agents));
+        return;
+    }
+    bt_api_reply(request, json_pack("{s:o}", "agents", listing.agents));
 }
 
 void bt_api_get_counters(struct bt_api *api, struct evhttp_request *request, char *const parts[2])

@@ -130,12 +130,14 @@ static int start(const char *path, struct bt_error *error)
         tzset(); /* reads its file now rather than in a reply's Date */
         (void)bt_service_raise_descriptors(1024);
         api.counters = bt_counters_new();
+        api.vault = bt_vault_new();
         api.host_key_sha256 = settings.host_key_sha256;
         api.gateway_secret_sha256 = settings.gateway_secret_sha256;
         bt_random_bytes(api.jwt_key, sizeof(api.jwt_key));
         result = serve(&api, socket_fd, error);
     }
     bt_counters_free(api.counters);
+    bt_vault_free(api.vault);
     bt_registry_close(api.registry);
     free(settings.registry_folder);
     json_decref(settings.document);

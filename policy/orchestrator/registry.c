@@ -38,6 +38,7 @@ static void finalize(sqlite3_stmt **statement)
 void bt_registry_agent_clear(struct bt_registry_agent *agent)
 {
     json_decref(agent->policy);
+    bt_buffer_free(&agent->sealed);
     memset(agent, 0, sizeof(*agent));
 }
 
@@ -70,6 +71,22 @@ static int run(struct bt_registry *registry, sqlite3_stmt *statement, struct bt_
     return 0;
 }
 
+/* A registry that an older orchestrator made has no column for what is sealed. */
+static int upgrade(struct bt_registry *registry, struct bt_error *error)
+{
+    auto_statement *statement = NULL;
+    int result = prepare(registry, "SELECT 1 FROM pragma_table_info('agents') WHERE name = 'sealed'",
+                         &statement, error);
+    if (result < 0)
+        return result;
+    int step = sqlite3_step(statement);
+    if (step == SQLITE_ROW)
+        return 0;
+    if (step != SQLITE_DONE)
+        return database_fail(registry, error);
+    return execute(registry, "ALTER TABLE agents ADD COLUMN sealed BLOB", error);
+}
+
 int bt_registry_open(const char *path, struct bt_registry **ret_registry, struct bt_error *error)
 {
     struct bt_registry *registry = bt_new(1, sizeof(*registry));
@@ -77,6 +94,8 @@ int bt_registry_open(const char *path, struct bt_registry **ret_registry, struct
     int opened = sqlite3_open_v2(path, &registry->database,
                                  SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW, NULL);
     int result = opened == SQLITE_OK ? execute(registry, schema, error) : database_fail(registry, error);
+    if (result == 0)
+        result = upgrade(registry, error);
     (void)umask(mask);
     if (result < 0) {
         bt_registry_close(registry);
@@ -100,7 +119,8 @@ static uint64_t next_version(const struct bt_registry_agent *agent, const struct
         return agent->policy_version;
     if (held->policy == NULL || held->generation != agent->generation)
         return 1;
-    return held->policy_version + (json_equal(held->policy, agent->policy) ? 0 : 1);
+    bool is_changed = agent->has_new_secrets || !json_equal(held->policy, agent->policy);
+    return held->policy_version + (is_changed ? 1 : 0);
 }
 
 static int insert_agent(struct bt_registry *registry, const struct bt_registry_agent *agent, uint64_t version,
@@ -110,8 +130,8 @@ static int insert_agent(struct bt_registry *registry, const struct bt_registry_a
     auto_statement *insert = NULL;
     int result = prepare(registry, "DELETE FROM agents WHERE slot = ?1 OR address = ?2", &clear, error);
     if (result == 0)
-        result =
-            prepare(registry, "INSERT INTO agents VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)", &insert, error);
+        result = prepare(registry, "INSERT INTO agents VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)", &insert,
+                         error);
     if (result < 0)
         return result;
     bt_auto_free char *policy = json_dumps(agent->policy, JSON_COMPACT);
@@ -130,6 +150,8 @@ static int insert_agent(struct bt_registry *registry, const struct bt_registry_a
     sqlite3_bind_text(insert, 6, agent->token_sha256, -1, SQLITE_STATIC);
     sqlite3_bind_int64(insert, 7, (sqlite3_int64)version);
     sqlite3_bind_text(insert, 8, policy, -1, SQLITE_STATIC);
+    if (agent->sealed.length > 0)
+        sqlite3_bind_blob(insert, 9, agent->sealed.data, (int)agent->sealed.length, SQLITE_STATIC);
     return run(registry, insert, error);
 }
 
@@ -204,12 +226,20 @@ static int read_agent(sqlite3_stmt *row, struct bt_registry_agent *agent, struct
     if (read.policy == NULL)
         return bt_fail(error, BT_EXIT_ERROR, EIO, "register that agent again",
                        "registry: the policy of slot %u is damaged", read.slot);
+    const void *sealed = sqlite3_column_blob(row, 8);
+    size_t length = (size_t)sqlite3_column_bytes(row, 8);
+    if (sealed != NULL && bt_buffer_add(&read.sealed, sealed, length) < 0) {
+        bt_registry_agent_clear(&read);
+        return bt_fail(error, BT_EXIT_ERROR, EIO, "register that agent again",
+                       "registry: the secrets of that slot are damaged");
+    }
     *agent = read;
     return 0;
 }
 
 #define SELECT_AGENTS                                                                                        \
-    "SELECT slot, generation, name, address, gateway_address, token_sha256, policy_version, policy FROM "    \
+    "SELECT slot, generation, name, address, gateway_address, token_sha256, policy_version, policy, sealed " \
+    "FROM "                                                                                                  \
     "agents "
 
 static int find(struct bt_registry *registry, const char *sql, int64_t value,
@@ -240,35 +270,22 @@ int bt_registry_find_address(struct bt_registry *registry, uint32_t address,
     return find(registry, SELECT_AGENTS "WHERE address = ?1", address, ret_agent, error);
 }
 
-int bt_registry_list(struct bt_registry *registry, json_t **ret_agents, struct bt_error *error)
+int bt_registry_visit(struct bt_registry *registry,
+                      void (*visit)(void *context, const struct bt_registry_agent *agent), void *context,
+                      struct bt_error *error)
 {
     auto_statement *statement = NULL;
     int result = prepare(registry, SELECT_AGENTS "ORDER BY slot", &statement, error);
-    if (result < 0)
-        return result;
-    json_t *agents = json_array();
-    int step;
-    while ((step = sqlite3_step(statement)) == SQLITE_ROW) {
+    int step = SQLITE_DONE;
+    while (result == 0 && (step = sqlite3_step(statement)) == SQLITE_ROW) {
         struct bt_registry_agent agent = {0};
-        char address[BT_IPV4_TEXT_SIZE], gateway_address[BT_IPV4_TEXT_SIZE];
         result = read_agent(statement, &agent, error);
-        if (result < 0)
-            break;
-        bt_ipv4_format(agent.address, address);
-        bt_ipv4_format(agent.gateway_address, gateway_address);
-        json_array_append_new(agents, json_pack("{s:i, s:I, s:s, s:s, s:s, s:I, s:O}", "slot",
-                                                (int)agent.slot, "generation", (json_int_t)agent.generation,
-                                                "name", agent.name, "address", address, "gateway_address",
-                                                gateway_address, "policy_version",
-                                                (json_int_t)agent.policy_version, "policy", agent.policy));
+        if (result == 0)
+            visit(context, &agent);
         bt_registry_agent_clear(&agent);
     }
     if (result == 0 && step != SQLITE_DONE)
         result = database_fail(registry, error);
-    if (result < 0)
-        json_decref(agents);
-    else
-        *ret_agents = agents;
     return result;
 }
 

@@ -10,6 +10,7 @@
 
 #include "lib/error.h"
 #include "lib/file.h"
+#include "lib/memory.h"
 
 #define BT_REGISTRY_DECISIONS_MAX 10000
 
@@ -22,7 +23,9 @@ struct bt_registry_agent {
     uint32_t address, gateway_address;
     char token_sha256[BT_DIGEST_TEXT_SIZE];
     uint64_t policy_version;
-    json_t *policy; /* owned by who holds the struct */
+    json_t *policy;          /* owned by who holds the struct, as is sealed */
+    struct bt_buffer sealed; /* credentials and canary as vault.h seals them; empty: none */
+    bool has_new_secrets;    /* bt_registry_put: what is sealed is not what it was */
 };
 void bt_registry_agent_clear(struct bt_registry_agent *agent);
 
@@ -41,8 +44,10 @@ int bt_registry_find_slot(struct bt_registry *registry, uint16_t slot, struct bt
                           struct bt_error *error);
 int bt_registry_find_address(struct bt_registry *registry, uint32_t address,
                              struct bt_registry_agent *ret_agent, struct bt_error *error);
-/* An owned array as GET /v1/agents shows it. */
-int bt_registry_list(struct bt_registry *registry, json_t **ret_agents, struct bt_error *error);
+/* Calls visit for each agent, by slot. What it is shown is borrowed for the call. */
+int bt_registry_visit(struct bt_registry *registry,
+                      void (*visit)(void *context, const struct bt_registry_agent *agent), void *context,
+                      struct bt_error *error);
 
 /* Appends records (objects with "slot" and "generation") in one transaction and forgets the oldest above
  * BT_REGISTRY_DECISIONS_MAX. */

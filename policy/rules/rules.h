@@ -61,6 +61,7 @@ enum bt_log_level {
 };
 
 #define BT_CREDENTIAL_NAME_SIZE 32
+#define BT_CREDENTIAL_VALUE_MAX 4096 /* bytes */
 #define BT_AUTH_HEADER_SIZE 64
 
 struct bt_verdict {

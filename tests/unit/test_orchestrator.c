@@ -13,6 +13,7 @@
 #include "policy/orchestrator/counters.h"
 #include "policy/orchestrator/jwt.h"
 #include "policy/orchestrator/registry.h"
+#include "policy/orchestrator/vault.h"
 #include "policy/rules/service.h"
 
 static void test_token(void **state)
@@ -75,12 +76,82 @@ static struct bt_registry *open_registry(const char *path)
     return registry;
 }
 
+static void count_agent(void *context, const struct bt_registry_agent *agent)
+{
+    int *count = context;
+    assert_true(json_is_object(agent->policy));
+    (*count)++;
+}
+
+/* What is sealed comes back only with its key, slot and generation, and only as it was. */
+static void test_vault(void **state)
+{
+    static const char key[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    struct bt_vault *vault = bt_vault_new();
+    struct bt_buffer sealed = {0};
+    json_t *secrets = json_pack("{s:{s:s}}", "credentials", "one", "value-of-one");
+    json_t *opened = NULL;
+    (void)state;
+    assert_int_equal(bt_vault_take_key(vault, 3, 17, "0011"), -EINVAL);
+    assert_int_equal(bt_vault_seal(vault, 3, 17, secrets, &sealed), -ENOKEY);
+    assert_int_equal(bt_vault_take_key(vault, 3, 17, key), 0);
+    assert_int_equal(bt_vault_take_key(vault, 4, 17, key), 0);
+    assert_int_equal(bt_vault_seal(vault, 3, 17, secrets, &sealed), 0);
+    assert_null(memmem(sealed.data, sealed.length, "value-of-one", 12));
+    assert_int_equal(bt_vault_open(vault, 3, 17, &sealed, &opened), 0);
+    assert_true(json_equal(secrets, opened));
+    json_decref(opened);
+    assert_int_equal(bt_vault_open(vault, 3, 18, &sealed, &opened), -ENOKEY);
+    assert_int_equal(bt_vault_open(vault, 4, 17, &sealed, &opened), -EBADMSG);
+    for (size_t i = 0; i < sealed.length; i++) {
+        sealed.data[i] ^= 1;
+        assert_int_equal(bt_vault_open(vault, 3, 17, &sealed, &opened), -EBADMSG);
+        sealed.data[i] ^= 1;
+    }
+    sealed.length--;
+    assert_int_equal(bt_vault_open(vault, 3, 17, &sealed, &opened), -EBADMSG);
+    sealed.length = 5;
+    assert_int_equal(bt_vault_open(vault, 3, 17, &sealed, &opened), -EBADMSG);
+    bt_vault_forget(vault, 3, 16);
+    bt_vault_forget(vault, 3, 17);
+    assert_int_equal(bt_vault_seal(vault, 3, 17, secrets, &sealed), -ENOKEY);
+    bt_buffer_free(&sealed);
+    json_decref(secrets);
+    bt_vault_free(vault);
+}
+
+/* Secrets survive in the registry as they were sealed; new ones make a new version. */
+static void test_sealed_rows(void **state)
+{
+    struct bt_registry *registry = open_registry(*state);
+    struct bt_registry_agent agent = make_agent(20, 1, 0x0af30041), found = {0};
+    uint64_t version = 0;
+    assert_int_equal(bt_buffer_add(&agent.sealed, "\0sealed", 7), 0);
+    agent.has_new_secrets = true;
+    assert_int_equal(bt_registry_put(registry, &agent, &version, NULL), 0);
+    assert_int_equal(version, 1);
+    agent.has_new_secrets = false;
+    assert_int_equal(bt_registry_put(registry, &agent, &version, NULL), 0);
+    assert_int_equal(version, 1);
+    agent.has_new_secrets = true;
+    assert_int_equal(bt_registry_put(registry, &agent, &version, NULL), 0);
+    assert_int_equal(version, 2);
+    bt_registry_close(registry);
+    registry = open_registry(*state);
+    assert_int_equal(bt_registry_find_slot(registry, 20, &found, NULL), 0);
+    assert_int_equal(found.sealed.length, 7);
+    assert_memory_equal(found.sealed.data, "\0sealed", 7);
+    bt_registry_agent_clear(&found);
+    bt_registry_agent_clear(&agent);
+    bt_registry_close(registry);
+}
+
 static void test_registry(void **state)
 {
     const char *path = *state;
     struct bt_registry *registry = open_registry(path);
     struct bt_registry_agent agent = {0};
-    json_t *agents = NULL;
+    int agents = 0;
     put(registry, 3, 17, 0x0af30007, NULL, 1);
     put(registry, 3, 17, 0x0af30007, NULL, 1);
     put(registry, 3, 17, 0x0af30007, "{\"version\": 1, \"routes\": [{\"host\": \"a.example\"}]}", 2);
@@ -97,10 +168,8 @@ static void test_registry(void **state)
     assert_string_equal(agent.name, "agent-3-5");
     bt_registry_agent_clear(&agent);
     assert_int_equal(bt_registry_find_address(registry, 0x0af3000b, &agent, NULL), -ENOENT);
-    assert_int_equal(bt_registry_list(registry, &agents, NULL), 0);
-    assert_int_equal(json_array_size(agents), 2);
-    assert_null(json_object_get(json_array_get(agents, 0), "token_sha256"));
-    json_decref(agents);
+    assert_int_equal(bt_registry_visit(registry, count_agent, &agents, NULL), 0);
+    assert_int_equal(agents, 2);
     assert_int_equal(bt_registry_delete(registry, 3, 5, NULL), 0);
     assert_int_equal(bt_registry_find_slot(registry, 3, &agent, NULL), -ENOENT);
     bt_registry_close(registry);
@@ -226,6 +295,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_token),
+        cmocka_unit_test(test_vault),
+        cmocka_unit_test_setup_teardown(test_sealed_rows, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_registry, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_decisions, make_folder, remove_folder),
         cmocka_unit_test(test_counters),
