@@ -215,6 +215,20 @@ int bt_agent_probe(const struct bt_paths *paths, const struct bt_agent *agent, j
     return 0;
 }
 
+int bt_agent_refresh(const struct bt_paths *paths, const struct bt_agent *agent, const char *credential,
+                     json_t *policy, bool *ret_is_concerned, struct bt_error *error)
+{
+    json_t *request =
+        json_pack("{s:s, s:s*, s:O*}", "verb", "refresh", "credential", credential, "policy", policy);
+    json_t *answer = NULL;
+    int result = bt_control_call(paths, agent->id, request, &answer, error);
+    if (result < 0)
+        return result;
+    *ret_is_concerned = json_is_true(json_object_get(answer, "is_concerned"));
+    json_decref(answer);
+    return 0;
+}
+
 int bt_agent_collect(const struct bt_paths *paths, const struct bt_agent *agent, struct bt_error *error)
 {
     json_t *answer = NULL;

@@ -8,6 +8,7 @@
 
 #include "frontend/command.h"
 #include "frontend/complete.h"
+#include "frontend/credentials.h"
 #include "frontend/manifest.h"
 #include "frontend/start.h"
 
@@ -85,6 +86,18 @@ static void bt_complete_bottles(struct bt_completion *completion)
     }
 }
 
+static void bt_complete_credentials(struct bt_completion *completion)
+{
+    bt_auto_free struct bt_credential *credentials = NULL;
+    struct bt_paths paths;
+    size_t count = 0;
+
+    if (bt_paths_load(&paths, NULL) < 0 || bt_credential_list(&paths, &credentials, &count, NULL) < 0)
+        return;
+    for (size_t i = 0; i < count; i++)
+        bt_complete_add(completion, credentials[i].name);
+}
+
 static void bt_complete_value(struct bt_completion *completion, const char *value_name)
 {
     if (strcmp(value_name, "N") == 0)
@@ -114,6 +127,11 @@ static void bt_complete_operand(struct bt_completion *completion, const struct b
             bt_list_add(completion->candidates, "@folders");
     } else if (strcmp(command->name, "cleanup") == 0) {
         bt_complete_words(completion, index == 0 ? "bots images workspaces" : "");
+    } else if (strcmp(command->name, "credential") == 0) {
+        if (index == 0)
+            bt_complete_words(completion, "set list rm");
+        else if (index == 1)
+            bt_complete_credentials(completion);
     } else if (strcmp(command->name, "image") == 0) {
         bt_complete_words(completion, index == 0 ? "build list" : "kernel infra shell shell-build");
     } else if (strncmp(operands, "<agent>", 7) == 0) {

@@ -135,6 +135,9 @@ void bt_control_answer(int client_fd, json_t *answer); /* takes the reference */
 /* ---- secrets of an agent: <folder>/secrets.json, 0600 ---- */
 struct bt_agent_secrets {
     char *private_key, *host_public_key, *token;
+    /* What the orchestrator keeps this agent's credentials under, and a bait that is nowhere else. NULL in
+     * agents of an older berth. */
+    char *credential_key, *canary;
 };
 int bt_agent_secrets_save(const char *folder, const struct bt_agent_secrets *secrets, struct bt_error *error);
 int bt_agent_secrets_load(const char *folder, struct bt_agent_secrets *ret_secrets, struct bt_error *error);

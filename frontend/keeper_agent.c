@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "frontend/config.h"
+#include "frontend/credentials.h"
 
 #define CONNECT_DEADLINE_MS 120000
 #define SSH_PORT 22
@@ -28,6 +29,13 @@ static int save_row(struct bt_keeper_agent *agent, struct bt_error *error)
     return bt_state_update(agent->keeper->state, &agent->row, error);
 }
 
+static char *random_text(void)
+{
+    char *text = bt_new(2 * TOKEN_BYTES + 1, 1);
+    bt_random_hex(text, TOKEN_BYTES);
+    return text;
+}
+
 static int make_secrets(struct bt_keeper_agent *agent, struct bt_guest_keys *keys, struct bt_error *error)
 {
     int result = bt_guest_keys_make(keys, error);
@@ -35,8 +43,9 @@ static int make_secrets(struct bt_keeper_agent *agent, struct bt_guest_keys *key
         return result;
     agent->secrets.private_key = bt_string_copy(keys->private_key);
     agent->secrets.host_public_key = bt_string_copy(keys->host_public_key);
-    agent->secrets.token = bt_new(2 * TOKEN_BYTES + 1, 1);
-    bt_random_hex(agent->secrets.token, TOKEN_BYTES);
+    agent->secrets.token = random_text();
+    agent->secrets.credential_key = random_text();
+    agent->secrets.canary = random_text();
     return bt_agent_secrets_save(agent->keeper->folder, &agent->secrets, error);
 }
 
@@ -215,6 +224,17 @@ static json_t *facts(const struct bt_keeper_agent *agent)
                      keeper->backend->jail(keeper->guest), "probe", agent->probe, "steps", keeper->steps);
 }
 
+/* What is registered is brought up to date: {"credential": name} when that changed, {"policy": document} for
+ * another policy. */
+static json_t *refresh(struct bt_keeper_agent *agent, const json_t *request, struct bt_error *error)
+{
+    const char *credential = json_string_value(json_object_get(request, "credential"));
+    bool is_concerned = credential == NULL || bt_credential_is_used(agent->policy, credential);
+    if (is_concerned && bt_keeper_pair_refresh(agent, json_object_get(request, "policy"), error) < 0)
+        return NULL;
+    return json_pack("{s:b}", "is_concerned", is_concerned);
+}
+
 /* Answers one client. Returns true when the agent is to end ("finish"). */
 static bool answer(struct bt_keeper_agent *agent, int client_fd)
 {
@@ -232,6 +252,8 @@ static bool answer(struct bt_keeper_agent *agent, int client_fd)
         /* A leak is the answer here, not a failure to answer. */
         (void)bt_keeper_probe(agent, true, &error);
         reply = agent->probe == NULL ? NULL : json_pack("{s:O}", "probe", agent->probe);
+    } else if (strcmp(verb, "refresh") == 0) {
+        reply = refresh(agent, request, &error);
     } else if (strcmp(verb, "collect") == 0) {
         result = bt_keeper_workspace_collect(agent, &error);
         reply = result < 0 ? NULL : json_pack("{s:b}", "has_patch", agent->has_patch);
@@ -406,6 +428,7 @@ static void release(struct bt_keeper_agent *agent)
     bt_list_free(&agent->own_environment);
     explicit_bzero(agent->host_key, sizeof agent->host_key);
     json_decref(agent->probe);
+    json_decref(agent->policy);
     bt_workspace_base_free(&agent->base);
     bt_fd_close(&agent->control_fd);
     bt_fd_close(&agent->finish_fd);
@@ -421,6 +444,7 @@ static int begin(struct bt_keeper_agent *agent, struct bt_error *error)
     json_array_foreach(json_object_get(keeper->request, "own_environment"), index, variable)
         bt_list_add(&agent->own_environment, json_string_value(variable));
     int result = bt_state_get(keeper->state, bt_keeper_number(keeper, "agent_id"), &agent->row, error);
+    agent->policy = json_incref(json_object_get(keeper->request, "policy"));
     agent->launcher = agent->row.keeper; /* it reserved the name */
     if (result == 0 && bt_process_identify(getpid(), &agent->row.keeper) < 0)
         result = bt_fail(error, BT_EXIT_ERROR, ESRCH, NULL, "cannot identify the keeper's own process");

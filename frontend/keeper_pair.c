@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "frontend/config.h"
+#include "frontend/credentials.h"
 #include "frontend/keeper_agent.h"
 
 struct bt_orchestrator bt_keeper_orchestrator(const struct bt_keeper_agent *agent)
@@ -26,12 +27,14 @@ static int watch_pair(struct bt_keeper_agent *agent, struct bt_error *error)
     return 0;
 }
 
-int bt_keeper_pair_join(struct bt_keeper_agent *agent, struct bt_error *error)
+/* The values of credentials are read anew each time, so that the user's latest ones are sent. */
+static int register_agent(struct bt_keeper_agent *agent, json_t *policy, struct bt_error *error)
 {
     struct bt_keeper *keeper = agent->keeper;
-    int result = bt_infra_status(&keeper->paths, bt_keeper_text(keeper, "environment"), &agent->pair, error);
-    if (result == 0)
-        result = watch_pair(agent, error);
+    json_t *credentials = NULL, *present = NULL;
+    int result = agent->is_registered
+                     ? bt_credentials_collect_present(&keeper->paths, policy, &present, &credentials, error)
+                     : bt_credentials_collect(&keeper->paths, policy, &credentials, error);
     if (result < 0)
         return result;
     struct bt_orchestrator orchestrator = bt_keeper_orchestrator(agent);
@@ -42,11 +45,39 @@ int bt_keeper_pair_join(struct bt_keeper_agent *agent, struct bt_error *error)
         .address = keeper->lease.guest_address,
         .gateway_address = keeper->lease.host_address,
         .token = agent->secrets.token,
-        .policy = json_object_get(keeper->request, "policy"),
+        .policy = present != NULL ? present : policy,
+        .credentials = credentials,
+        .canary = agent->secrets.canary,
+        .credential_key = agent->secrets.credential_key,
     };
     result = bt_orchestrator_register(&orchestrator, &registration, error);
+    json_decref(credentials);
+    json_decref(present);
+    return result;
+}
+
+int bt_keeper_pair_join(struct bt_keeper_agent *agent, struct bt_error *error)
+{
+    struct bt_keeper *keeper = agent->keeper;
+    int result = bt_infra_status(&keeper->paths, bt_keeper_text(keeper, "environment"), &agent->pair, error);
+    if (result == 0)
+        result = watch_pair(agent, error);
+    if (result == 0)
+        result = register_agent(agent, agent->policy, error);
     agent->is_registered = agent->is_registered || result == 0;
     return result;
+}
+
+int bt_keeper_pair_refresh(struct bt_keeper_agent *agent, json_t *policy, struct bt_error *error)
+{
+    json_t *wanted = policy != NULL ? policy : agent->policy;
+    int result = register_agent(agent, wanted, error);
+    if (result < 0)
+        return result;
+    (void)json_incref(wanted);
+    json_decref(agent->policy);
+    agent->policy = wanted;
+    return 0;
 }
 
 int bt_keeper_pair_renew(struct bt_keeper_agent *agent, struct bt_error *error)

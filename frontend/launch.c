@@ -12,6 +12,7 @@
 #include "frontend/agent.h"
 #include "frontend/audit.h"
 #include "frontend/config.h"
+#include "frontend/credentials.h"
 #include "frontend/infra.h"
 #include "frontend/keeper.h"
 #include "frontend/manifest.h"
@@ -95,6 +96,16 @@ static int choose_command(struct launch *launch, struct bt_error *error)
         return bt_fail(error, BT_EXIT_USAGE, ENOTTY, "give a command after --, a prompt, or --background",
                        "a shell needs a terminal, and there is none");
     return 0;
+}
+
+/* Found out before a boot. The keeper reads them again by itself. */
+static int check_credentials(const struct launch *launch, struct bt_error *error)
+{
+    json_t *credentials = NULL;
+    int result =
+        bt_credentials_collect(launch->request->paths, launch->request->plan->policy, &credentials, error);
+    json_decref(credentials);
+    return result;
 }
 
 static int reserve(struct launch *launch, struct bt_error *error)
@@ -308,6 +319,8 @@ static int launch_all(struct launch *launch, struct bt_launch_outcome *outcome, 
         result = check_workspace(launch, error);
     if (result == 0)
         result = choose_command(launch, error);
+    if (result == 0)
+        result = check_credentials(launch, error);
     if (result == 0)
         result = bt_state_open(request->paths, &launch->state, error);
     if (result == 0)

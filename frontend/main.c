@@ -31,7 +31,7 @@ static void bt_main_usage(FILE *stream)
           "usage: berth <command> [options]\n\n",
           stream);
     for (size_t i = 0; i < bt_command_count; i++)
-        fprintf(stream, "  %-9s %s\n", bt_commands[i]->name, bt_commands[i]->summary);
+        fprintf(stream, "  %-10s %s\n", bt_commands[i]->name, bt_commands[i]->summary);
     fputs("\nberth <command> --help says more; berth spawn shell is a first thing to try.\n", stream);
 }
 

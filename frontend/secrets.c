@@ -10,8 +10,9 @@
 int bt_agent_secrets_save(const char *folder, const struct bt_agent_secrets *secrets, struct bt_error *error)
 {
     bt_auto_free char *path = bt_string_format("%s/secrets.json", folder);
-    json_t *document = json_pack("{s:s, s:s, s:s}", "private_key", secrets->private_key, "host_public_key",
-                                 secrets->host_public_key, "token", secrets->token);
+    json_t *document = json_pack("{s:s, s:s, s:s, s:s?, s:s?}", "private_key", secrets->private_key,
+                                 "host_public_key", secrets->host_public_key, "token", secrets->token,
+                                 "credential_key", secrets->credential_key, "canary", secrets->canary);
     bt_auto_free char *text = document == NULL ? NULL : json_dumps(document, JSON_INDENT(1));
     json_decref(document);
     if (text == NULL)
@@ -36,9 +37,10 @@ int bt_agent_secrets_load(const char *folder, struct bt_agent_secrets *ret_secre
         return result;
     json_t *document = json_loadb(text.data, text.length, 0, NULL);
     bt_buffer_wipe(&text);
-    struct bt_agent_secrets secrets = {copy_member(document, "private_key"),
-                                       copy_member(document, "host_public_key"),
-                                       copy_member(document, "token")};
+    struct bt_agent_secrets secrets = {
+        copy_member(document, "private_key"), copy_member(document, "host_public_key"),
+        copy_member(document, "token"), copy_member(document, "credential_key"),
+        copy_member(document, "canary")};
     json_decref(document);
     if (secrets.private_key == NULL || secrets.host_public_key == NULL || secrets.token == NULL) {
         bt_agent_secrets_free(&secrets);
@@ -62,6 +64,8 @@ void bt_agent_secrets_free(struct bt_agent_secrets *secrets)
     wipe_text(&secrets->private_key);
     wipe_text(&secrets->host_public_key);
     wipe_text(&secrets->token);
+    wipe_text(&secrets->credential_key);
+    wipe_text(&secrets->canary);
 }
 
 #define TRUST BT_GUEST_FOLDER "/config/trust.pem"

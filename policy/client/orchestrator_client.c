@@ -140,18 +140,32 @@ int bt_orchestrator_get(const struct bt_orchestrator *orchestrator, const char *
     return call_api(&call, ret_document, error);
 }
 
-int bt_orchestrator_register(const struct bt_orchestrator *orchestrator,
-                             const struct bt_registration *registration, struct bt_error *error)
+static char *registration_text(const struct bt_registration *registration, bool has_canary)
 {
     char address[BT_IPV4_TEXT_SIZE], gateway_address[BT_IPV4_TEXT_SIZE], digest[BT_DIGEST_TEXT_SIZE];
     bt_ipv4_format(registration->address, address);
     bt_ipv4_format(registration->gateway_address, gateway_address);
     bt_digest_bytes(registration->token, strlen(registration->token), digest);
-    json_t *policy = json_deep_copy(registration->policy);
     json_t *body = json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", registration->name, "address", address,
-                             "gateway_address", gateway_address, "token_sha256", digest, "policy", policy);
-    bt_auto_free char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+                             "gateway_address", gateway_address, "token_sha256", digest, "policy",
+                             json_deep_copy(registration->policy));
+    /* An orchestrator of an older berth refuses members that it does not know. */
+    if (json_object_size(registration->credentials) > 0)
+        (void)json_object_set_new(body, "credentials", json_deep_copy(registration->credentials));
+    if (has_canary)
+        (void)json_object_set_new(body, "canary", json_string(registration->canary));
+    if (has_canary || json_object_size(registration->credentials) > 0)
+        (void)json_object_set_new(body, "credential_key", json_string(registration->credential_key));
+    char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
+    return text;
+}
+
+static int put_registration(const struct bt_orchestrator *orchestrator,
+                            const struct bt_registration *registration, bool has_canary,
+                            struct bt_error *error)
+{
+    bt_auto_free char *text = registration_text(registration, has_canary);
     if (text == NULL)
         return bt_fail(error, BT_EXIT_ERROR, EINVAL, NULL, "cannot write the registration of %s",
                        registration->name);
@@ -159,6 +173,17 @@ int bt_orchestrator_register(const struct bt_orchestrator *orchestrator,
         bt_string_format("/v1/agents/%u/%u", registration->slot, registration->generation);
     struct call call = {orchestrator, "PUT", path, text, CALL_TIMEOUT_MS};
     int result = call_api(&call, NULL, error);
+    explicit_bzero(text, strlen(text));
+    return result;
+}
+
+int bt_orchestrator_register(const struct bt_orchestrator *orchestrator,
+                             const struct bt_registration *registration, struct bt_error *error)
+{
+    int result = put_registration(orchestrator, registration, registration->canary != NULL, error);
+    /* An agent without credentials works with an orchestrator of an older berth too: without a canary. */
+    if (result == -EINVAL && registration->canary != NULL && json_object_size(registration->credentials) == 0)
+        result = put_registration(orchestrator, registration, false, error);
     return result < 0 ? bt_error_prefix(error, "cannot register %s", registration->name) : 0;
 }
 

@@ -22,6 +22,11 @@ struct bt_registration {
     uint32_t gateway_address; /* where that agent sees its gateway: its slot's host address */
     const char *token;        /* identity token; only its SHA-256 is sent */
     const json_t *policy;     /* policy/POLICY.md */
+    /* Secret: what the policy's credentials are worth, by name, and a text that is nowhere but in this agent
+     * (NULL: none); the key that they are kept under (64 hex digits, NULL only when there is neither). */
+    const json_t *credentials;
+    const char *canary;
+    const char *credential_key;
 };
 
 /* Waits until the orchestrator answers GET /v1/health, at most deadline_ms; wait_fd as in bt_guest_connect.
