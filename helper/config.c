@@ -188,7 +188,8 @@ static bool is_consistent(const struct bt_config *config)
     uint32_t size = 1;
     while (size < 2U * pool->slots)
         size *= 2;
-    return pool->tap_base % size == 0 && pool->tap_base <= UINT32_MAX - size && pool->tap_base != 0;
+    return pool->tap_base % size == 0 && pool->tap_base <= UINT32_MAX - size && pool->tap_base != 0 &&
+           pool->bridge_base % BT_POOL_BRIDGE_BLOCK == 0 && pool->bridge_base != 0;
 }
 
 int bt_config_parse(const char *text, size_t length, struct bt_config *config, unsigned *ret_line)
@@ -257,6 +258,7 @@ int bt_config_read(const char *path, struct bt_config *config)
     if (error == -EINVAL && line > 0)
         bt_say_number("configuration line ", line, ": not `name: value` with a known name and a valid value");
     else if (error == -EINVAL)
-        bt_say("configuration: tap_base must be a multiple of twice the slots, rounded up to a power of two");
+        bt_say("configuration: tap_base must be a multiple of twice the slots, rounded up to a power of two, "
+               "and bridge_base one of 8192 (a /19)");
     return error;
 }

@@ -298,6 +298,8 @@ int bt_kernel_lease(struct bt_kernel *kernel, struct bt_lease_table table, const
     error = add_rules(kernel, table, lease);
     if (is_ambiguous(error)) /* not even reading back told: collect writes all elements anew, without these */
         slot->state = BT_SLOT_STUCK;
+    if (error < 0)
+        bt_link_discard(kernel, lease, ifindex);
     if (error == 0) {
         slot->state = BT_SLOT_LIVE;
         error = bt_link_set_up(kernel, lease->slot);
@@ -371,8 +373,7 @@ static bool collect_slot(struct bt_kernel *kernel, struct bt_slot *slot)
         return false;
     if (bt_link_exists(kernel, slot->ifindex)) {
         /* Its group could not be set when it was released: then it goes with the next round. */
-        if (bt_link_set_down(kernel, slot->lease.slot, true) < 0)
-            slot->is_down = false;
+        (void)!bt_link_set_down(kernel, slot->lease.slot, true);
         return false;
     }
     *slot = (struct bt_slot){.state = BT_SLOT_CLEAN};
@@ -410,10 +411,11 @@ size_t bt_kernel_dead_count(const struct bt_kernel *kernel)
 
 static int reserve(struct bt_kernel *kernel, struct bt_lease_table live)
 {
-    static const enum bt_set flushed[] = {BT_SET_SOURCES, BT_SET_GENERATIONS, BT_SET_LIVE,
-                                          BT_SET_OWNERS,  BT_SET_AGENT_PAIRS, BT_SET_GATEWAY_PAIRS,
-                                          BT_SET_UPLINKS, BT_SET_GATEWAYS,    BT_SET_ORCHESTRATORS,
-                                          BT_SET_LEASES,  BT_SET_RESERVED};
+    static const enum bt_set flushed[] = {BT_SET_SOURCES,       BT_SET_GENERATIONS,     BT_SET_LIVE,
+                                          BT_SET_OWNERS,        BT_SET_AGENT_PAIRS,     BT_SET_GATEWAY_PAIRS,
+                                          BT_SET_UPLINKS,       BT_SET_GATEWAYS,        BT_SET_ORCHESTRATORS,
+                                          BT_SET_AGENT_BRIDGES, BT_SET_CONTROL_BRIDGES, BT_SET_LEASES,
+                                          BT_SET_RESERVED};
     struct bt_batch batch;
     bt_transaction_start(kernel, &batch);
     for (size_t i = 0; i < BT_ARRAY_LENGTH(flushed); i++)
@@ -451,6 +453,8 @@ int bt_kernel_reserve_all(struct bt_kernel *kernel, struct bt_lease_table live, 
         return error;
     }
     kernel->is_outdated = false;
+    /* Refused: where bridges ask the table, it lets nothing through now. */
+    (void)!bt_link_set_bridges_down(kernel);
     return 0;
 }
 
@@ -473,9 +477,7 @@ int bt_kernel_adopt(struct bt_kernel *kernel, struct bt_lease_table table, const
         return error;
     slot->lease = *lease;
     slot->state = BT_SLOT_LIVE;
-    /* Down, if the last helper ended in the middle of a repair; its neighbour goes with that, and with what a
-     * lessee may do to its device. */
-    slot->is_down = true;
+    /* Down, if the last helper ended in the middle of a repair, or by what a lessee may do to its device. */
     return bt_link_set_up(kernel, lease->slot);
 }
 
@@ -505,7 +507,10 @@ int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table, const 
         return error;
     }
     slot->lease = sealed;
-    return bt_flows_delete(kernel, &sealed);
+    if (lease->kind == BT_KIND_BRIDGE)
+        error = bt_link_set_down(kernel, lease->slot, false);
+    int flows_error = bt_flows_delete(kernel, &sealed);
+    return error < 0 ? error : flows_error;
 }
 
 /* ---- counters, drift -------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@
 #include "helper/kernel.h"
 
 #define BT_TABLE_NAME "berth"
-#define BT_TAP_PREFIX "berth"
+#define BT_TAP_PREFIX "berth" /* of bridges, too */
 
 /* Device groups (ip link: group N) let one request delete all dead devices, at the price of one. */
 #define BT_GROUP_LIVE 0x62740001U
@@ -31,23 +31,26 @@
 /* Sets and maps of the table, in the order in which they are made. See kernel_linux_table.c for what each is
  * for. */
 enum bt_set {
-    BT_SET_SOURCES,       /* interface . MAC . address: who may send at all */
-    BT_SET_GENERATIONS,   /* interface -> generation: the mark of a new flow */
-    BT_SET_LIVE,          /* interface . generation */
-    BT_SET_OWNERS,        /* interface . uid: whose sockets may reach the guest */
-    BT_SET_AGENT_PAIRS,   /* in . out . generation, both directions: agent and its gateway */
-    BT_SET_GATEWAY_PAIRS, /* the same for gateway and orchestrator */
-    BT_SET_UPLINKS,       /* interface . generation: gateways, which may reach the outside */
-    BT_SET_GATEWAYS,      /* interface . host address -> gateway's guest address */
-    BT_SET_ORCHESTRATORS, /* interface . host address -> orchestrator's guest address */
-    BT_SET_ACCEPTED,      /* interface, counter */
-    BT_SET_REFUSED,       /* interface, counter and rate limit */
-    BT_SET_LEASES,        /* interface, user data: the live leases, for a restart */
-    BT_SET_RESERVED,      /* interface, user data: leases that wait for adoption */
-    BT_SET_STATE,         /* one element, user data: version and highest generation */
-    BT_SET_BORROWED,      /* interface: forwards only since we asked for it, so only for us */
-    BT_SET_RESOLVERS,     /* address: private addresses that a gateway may dial anyway */
-    BT_SET_COUNTED,       /* sets above are written by us; the two below by packets */
+    BT_SET_SOURCES,         /* interface . MAC . address: who may send at all */
+    BT_SET_GENERATIONS,     /* interface -> generation: the mark of a new flow */
+    BT_SET_LIVE,            /* interface . generation */
+    BT_SET_OWNERS,          /* interface . uid: whose sockets may reach the guest */
+    BT_SET_AGENT_PAIRS,     /* in . out . generation, both directions: agent and its gateway */
+    BT_SET_GATEWAY_PAIRS,   /* the same for gateway and orchestrator */
+    BT_SET_AGENT_BRIDGES,   /* in . out . generation . gateway's address: within an agent's bridge */
+    BT_SET_CONTROL_BRIDGES, /* the same with an orchestrator's address, within its bridge */
+    BT_SET_UPLINKS,         /* interface . generation: gateways, which may reach the outside */
+    BT_SET_GATEWAYS,        /* interface . host address -> gateway's guest address */
+    BT_SET_ORCHESTRATORS,   /* interface . host address -> orchestrator's guest address */
+    BT_SET_ACCEPTED,        /* interface, counter */
+    BT_SET_REFUSED,         /* interface, counter and rate limit */
+    BT_SET_LEASES,          /* interface, user data: the live leases, for a restart */
+    BT_SET_RESERVED,        /* interface, user data: leases that wait for adoption */
+    BT_SET_STATE,           /* one element, user data: version and highest generation */
+    BT_SET_BORROWED,        /* interface: forwards only since we asked for it, so only for us */
+    BT_SET_RESOLVERS,       /* address: private addresses that a gateway may dial anyway */
+    BT_SET_GATEWAY_PORTS,   /* protocol . port: what a gateway serves */
+    BT_SET_COUNTED,         /* sets above are written by us; the two below by packets */
     BT_SET_AGENT_FLOWS = BT_SET_COUNTED,
     BT_SET_GATEWAY_FLOWS,
     BT_SET_MAX
@@ -59,6 +62,7 @@ struct bt_set_layout {
     uint32_t key_length;
     uint32_t data_type; /* 0: a set, not a map */
     uint32_t data_length;
+    bool is_of_links; /* its elements lie between two leases */
 };
 extern const struct bt_set_layout bt_set_layouts[BT_SET_MAX];
 
@@ -103,7 +107,7 @@ enum bt_slot_state {
 struct bt_slot {
     enum bt_slot_state state;
     int ifindex;
-    bool is_down;   /* the link was set down by us, for drift */
+    bool is_down;   /* the link was set down by us: for drift; a bridge also while reserved or sealed */
     bool has_flows; /* dead, and its conntrack entries could not be deleted yet */
     struct bt_lease lease;
 };
@@ -224,6 +228,8 @@ void bt_lease_links(const struct bt_kernel *kernel, struct bt_lease_table table,
 /* The same, but only those links that the lease dials itself: each link of a whole table once. */
 void bt_lease_dials(const struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease,
                     bt_element_visit visit, void *context);
+/* Calls visit for each element that belongs to no lease: state, borrowed uplinks, resolvers, ports. */
+void bt_constant_elements(const struct bt_kernel *kernel, bt_element_visit visit, void *context);
 /* The element of `state`. */
 void bt_state_element(uint32_t high_water, struct bt_element *ret_element);
 /* -EBADMSG: not ours. -EPROTONOSUPPORT: of a version that this build does not read. */
@@ -260,12 +266,20 @@ int bt_elements_rewrite(struct bt_kernel *kernel, struct bt_batch *batch, struct
 /* ---- kernel_linux_link.c ---------------------------------------------------------------------------------
  */
 
-/* Makes the TAP of a lease, down, with MAC, address, neighbour and per-interface settings. */
+/* The network of a lease's slot: all zero for one outside the pool, which the engine hands out to nobody. */
+struct bt_place bt_place_of(const struct bt_kernel *kernel, const struct bt_lease *lease);
+/* Makes the TAP (*ret_tap_fd) or bridge (*ret_tap_fd -1) of a lease, down, with MAC, address, neighbours and
+ * per-interface settings. */
 int bt_link_create(struct bt_kernel *kernel, const struct bt_lease *lease, int *ret_tap_fd,
                    int *ret_ifindex) BT_MUST_CHECK;
-/* Sets links up or down. With neighbours: a link that was down has lost its permanent neighbour. */
+/* Takes back what bt_link_create made, where closing the TAP does not. */
+void bt_link_discard(struct bt_kernel *kernel, const struct bt_lease *lease, int ifindex);
+/* Sets links up or down. With neighbours: a link that was down has lost its permanent ones. A sealed bridge
+ * stays down. */
 int bt_link_set_up(struct bt_kernel *kernel, uint16_t slot) BT_MUST_CHECK;
 int bt_link_set_down(struct bt_kernel *kernel, uint16_t slot, bool is_dead) BT_MUST_CHECK;
+/* Sets all reserved bridges down: traffic between its ports does not ask the table on every host. */
+int bt_link_set_bridges_down(struct bt_kernel *kernel) BT_MUST_CHECK;
 int bt_link_set_all(struct bt_kernel *kernel, bool is_up) BT_MUST_CHECK;
 /* Writes the per-interface settings of all leased devices again. */
 int bt_link_settle_all(struct bt_kernel *kernel) BT_MUST_CHECK;

@@ -211,25 +211,50 @@ int bt_state_read(const struct bt_element *element, uint32_t *ret_high_water)
     return 0;
 }
 
+/* ---- elements of no lease --------------------------------------------------------------------------- */
+
+static void port_element(uint8_t protocol, uint16_t port, bt_element_visit visit, void *context)
+{
+    uint16_t network_order = htons(port);
+    struct bt_element element = {.set = BT_SET_GATEWAY_PORTS};
+    key_append(&element, &protocol, sizeof(protocol));
+    key_append(&element, &network_order, sizeof(network_order));
+    visit(context, &element);
+}
+
+void bt_constant_elements(const struct bt_kernel *kernel, bt_element_visit visit, void *context)
+{
+    static const uint16_t tcp_ports[] = {BT_GATEWAY_PORT_PROXY, BT_GATEWAY_PORT_HTTPS,
+                                         BT_GATEWAY_PORT_HTTP,  BT_GATEWAY_PORT_GIT,
+                                         BT_GATEWAY_PORT_DNS,   BT_GATEWAY_PORT_APPROVALS};
+    struct bt_element element;
+    bt_state_element(kernel->high_water, &element);
+    visit(context, &element);
+    for (size_t i = 0; i < kernel->uplink_count; i++) {
+        if (!kernel->uplinks[i].is_borrowed)
+            continue;
+        bt_element_interface(BT_SET_BORROWED, kernel->uplinks[i].ifindex, &element);
+        visit(context, &element);
+    }
+    for (size_t i = 0; i < kernel->config.resolver_count; i++) {
+        bt_element_address(BT_SET_RESOLVERS, kernel->config.resolvers[i], &element);
+        visit(context, &element);
+    }
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(tcp_ports); i++)
+        port_element(IPPROTO_TCP, tcp_ports[i], visit, context);
+    port_element(IPPROTO_UDP, BT_GATEWAY_PORT_DNS, visit, context);
+}
+
 /* ---- the elements of a lease ------------------------------------------------------------------------ */
 
-struct addresses {
-    uint32_t ifindex, host, guest; /* addresses in network byte order */
-    uint8_t host_mac[6], guest_mac[6];
-};
-
-static void addresses_of(const struct bt_kernel *kernel, uint16_t slot, struct addresses *ret_addresses)
+static uint32_t ifindex_of(const struct bt_kernel *kernel, const struct bt_lease *lease)
 {
-    struct addresses found = {0};
-    found.ifindex = (uint32_t)kernel->slots[slot].ifindex;
-    /* The engine hands out slots of the pool only: what is outside gets address 0, which never passes. */
-    if (bt_pool_tap_addresses(&kernel->config.pool, slot, &found.host, &found.guest) == 0) {
-        found.host = htonl(found.host);
-        found.guest = htonl(found.guest);
-    }
-    if (bt_pool_tap_macs(&kernel->config.pool, slot, found.host_mac, found.guest_mac) < 0)
-        memset(found.guest_mac, 0, sizeof(found.guest_mac));
-    *ret_addresses = found;
+    return (uint32_t)kernel->slots[lease->slot].ifindex;
+}
+
+static bool is_bridge(const struct bt_lease *lease)
+{
+    return lease->kind == BT_KIND_BRIDGE;
 }
 
 static void visit_with_number(enum bt_set set, uint32_t ifindex, uint32_t number, bt_element_visit visit,
@@ -241,49 +266,58 @@ static void visit_with_number(enum bt_set set, uint32_t ifindex, uint32_t number
     visit(context, &element);
 }
 
-static void authority_elements(const struct bt_lease *lease, const struct addresses *own,
+static void source_element(uint32_t ifindex, const uint8_t mac[6], uint32_t address, bt_element_visit visit,
+                           void *context)
+{
+    struct bt_element element = {.set = BT_SET_SOURCES};
+    key_u32(&element, ifindex);
+    key_append(&element, mac, 6);
+    key_u32(&element, htonl(address));
+    visit(context, &element);
+}
+
+static void authority_elements(const struct bt_kernel *kernel, const struct bt_lease *lease,
                                bt_element_visit visit, void *context)
 {
     if (lease->is_sealed)
         return;
-    struct bt_element source = {.set = BT_SET_SOURCES};
-    key_u32(&source, own->ifindex);
-    key_append(&source, own->guest_mac, sizeof(own->guest_mac));
-    key_u32(&source, own->guest);
-    visit(context, &source);
+    uint32_t ifindex = ifindex_of(kernel, lease);
+    struct bt_place place = bt_place_of(kernel, lease);
+    source_element(ifindex, place.guest_mac, place.guest_address, visit, context);
+    if (place.gateway_address != 0 && place.gateway_address != place.guest_address)
+        source_element(ifindex, place.gateway_mac, place.gateway_address, visit, context);
 
     struct bt_element generation = {.set = BT_SET_GENERATIONS};
-    key_u32(&generation, own->ifindex);
+    key_u32(&generation, ifindex);
     set_data(&generation, lease->generation);
     visit(context, &generation);
 
-    visit_with_number(BT_SET_LIVE, own->ifindex, lease->generation, visit, context);
-    visit_with_number(BT_SET_OWNERS, own->ifindex, lease->uid, visit, context);
+    visit_with_number(BT_SET_LIVE, ifindex, lease->generation, visit, context);
+    visit_with_number(BT_SET_OWNERS, ifindex, lease->uid, visit, context);
     if (lease->role == BT_ROLE_GATEWAY)
-        visit_with_number(BT_SET_UPLINKS, own->ifindex, lease->generation, visit, context);
+        visit_with_number(BT_SET_UPLINKS, ifindex, lease->generation, visit, context);
 }
 
 void bt_lease_elements(const struct bt_kernel *kernel, const struct bt_lease *lease, unsigned parts,
                        bt_element_visit visit, void *context)
 {
     struct bt_element element;
-    struct addresses own;
-    addresses_of(kernel, lease->slot, &own);
+    int ifindex = kernel->slots[lease->slot].ifindex;
     if (parts & BT_PART_AUTHORITY)
-        authority_elements(lease, &own, visit, context);
+        authority_elements(kernel, lease, visit, context);
     if (parts & BT_PART_ACCOUNT) {
-        bt_element_interface(BT_SET_ACCEPTED, (int)own.ifindex, &element);
+        bt_element_interface(BT_SET_ACCEPTED, ifindex, &element);
         visit(context, &element);
-        bt_element_interface(BT_SET_REFUSED, (int)own.ifindex, &element);
+        bt_element_interface(BT_SET_REFUSED, ifindex, &element);
         visit(context, &element);
     }
     if (parts & BT_PART_RECORD) {
-        bt_element_interface(BT_SET_LEASES, (int)own.ifindex, &element);
+        bt_element_interface(BT_SET_LEASES, ifindex, &element);
         record_write(lease, 0, &element);
         visit(context, &element);
     }
     if (parts & BT_PART_RESERVED) {
-        bt_element_interface(BT_SET_RESERVED, (int)own.ifindex, &element);
+        bt_element_interface(BT_SET_RESERVED, ifindex, &element);
         record_write(lease, kernel->reserved_deadline_ms, &element);
         visit(context, &element);
     }
@@ -304,27 +338,51 @@ static void pair_elements(enum bt_set set, uint32_t one, uint32_t other, uint32_
     visit(context, &element);
 }
 
-/* dialler reaches server through the ports of its own host address. */
-static void link_elements(const struct bt_kernel *kernel, const struct bt_lease *dialler,
-                          const struct bt_lease *server, bt_element_visit visit, void *context)
+/* Within the agent's bridge the gateway's container is at one address, within the orchestrator's bridge the
+ * orchestrator is: who dials it has the other address of that bridge. */
+static void bridge_element(const struct bt_kernel *kernel, const struct bt_lease *dialler,
+                           const struct bt_lease *server, bt_element_visit visit, void *context)
 {
     bool is_agent = dialler->role == BT_ROLE_AGENT;
-    struct addresses from, to;
-    addresses_of(kernel, dialler->slot, &from);
-    addresses_of(kernel, server->slot, &to);
-    struct bt_element element = {.set = is_agent ? BT_SET_GATEWAYS : BT_SET_ORCHESTRATORS};
-    key_u32(&element, from.ifindex);
-    key_u32(&element, from.host);
-    set_data(&element, to.guest);
+    const struct bt_lease *bridge = is_agent ? dialler : server;
+    struct bt_place place = bt_place_of(kernel, bridge);
+    struct bt_element element = {.set = is_agent ? BT_SET_AGENT_BRIDGES : BT_SET_CONTROL_BRIDGES};
+    key_u32(&element, ifindex_of(kernel, bridge));
+    key_u32(&element, ifindex_of(kernel, bridge));
+    key_u32(&element, bridge->generation);
+    key_u32(&element, htonl(is_agent ? place.gateway_address : place.guest_address));
     visit(context, &element);
-    pair_elements(is_agent ? BT_SET_AGENT_PAIRS : BT_SET_GATEWAY_PAIRS, from.ifindex, to.ifindex,
+}
+
+/* dialler reaches server through the ports of its own host address. */
+static void tap_elements(const struct bt_kernel *kernel, const struct bt_lease *dialler,
+                         const struct bt_lease *server, bt_element_visit visit, void *context)
+{
+    bool is_agent = dialler->role == BT_ROLE_AGENT;
+    uint32_t from = ifindex_of(kernel, dialler);
+    struct bt_element element = {.set = is_agent ? BT_SET_GATEWAYS : BT_SET_ORCHESTRATORS};
+    key_u32(&element, from);
+    key_u32(&element, htonl(bt_place_of(kernel, dialler).host_address));
+    set_data(&element, htonl(bt_place_of(kernel, server).guest_address));
+    visit(context, &element);
+    pair_elements(is_agent ? BT_SET_AGENT_PAIRS : BT_SET_GATEWAY_PAIRS, from, ifindex_of(kernel, server),
                   dialler->generation, visit, context);
 }
 
+static void link_elements(const struct bt_kernel *kernel, const struct bt_lease *dialler,
+                          const struct bt_lease *server, bt_element_visit visit, void *context)
+{
+    if (is_bridge(dialler))
+        bridge_element(kernel, dialler, server, visit, context);
+    else
+        tap_elements(kernel, dialler, server, visit, context);
+}
+
+/* Microvms and containers of one user and environment are two families. */
 static bool is_family(const struct bt_lease *one, const struct bt_lease *other)
 {
     return one->uid == other->uid && one->environment == other->environment && one->slot != other->slot &&
-           !one->is_sealed && !other->is_sealed;
+           is_bridge(one) == is_bridge(other) && !one->is_sealed && !other->is_sealed;
 }
 
 /* The server of a role for a lease: the first, should there be two against the engine's rule. */

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <libmnl/libmnl.h>
 #include <linux/filter.h>
+#include <linux/if.h>
 #include <linux/netconf.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
@@ -89,12 +90,16 @@ static void look_at_link(const struct nlmsghdr *message, struct findings *findin
         const struct bt_slot *slot = &kernel->slots[i];
         if (slot->state == BT_SLOT_CLEAN || slot->ifindex != link->ifi_index)
             continue;
-        char name[BT_INTERFACE_NAME_SIZE];
+        struct bt_place place = bt_place_of(kernel, &slot->lease);
         const struct nlattr *found =
             bt_attribute_find(bt_attributes_of(message, sizeof(struct ifinfomsg)), IFLA_IFNAME);
         bool is_live = slot->state == BT_SLOT_LIVE || slot->state == BT_SLOT_RESERVED;
-        if (is_live && found && bt_pool_tap_name(&kernel->config.pool, (uint16_t)i, name) == 0 &&
-            strncmp(mnl_attr_get_payload(found), name, mnl_attr_get_payload_len(found)) != 0)
+        if (is_live && found &&
+            strncmp(mnl_attr_get_payload(found), place.interface_name, mnl_attr_get_payload_len(found)) != 0)
+            findings->is_drift = true;
+        /* A container engine that starts sets its bridges up, sealed and reserved ones too. */
+        if (message->nlmsg_type == RTM_NEWLINK && slot->is_down && (link->ifi_flags & IFF_UP) != 0 &&
+            bt_link_set_down(kernel, (uint16_t)i, !is_live) < 0)
             findings->is_drift = true;
         return;
     }

@@ -133,10 +133,9 @@ static int delete_towards(struct bt_kernel *kernel, uint32_t guest)
 
 int bt_flows_delete(struct bt_kernel *kernel, const struct bt_lease *lease)
 {
-    uint32_t host, guest;
     int error = delete_by_mark(kernel, lease->generation);
-    if (error < 0 || lease->role == BT_ROLE_AGENT)
+    /* Within bridges nothing is translated, and flows have the mark of the bridge. */
+    if (error < 0 || lease->role == BT_ROLE_AGENT || lease->kind == BT_KIND_BRIDGE)
         return error;
-    error = bt_pool_tap_addresses(&kernel->config.pool, lease->slot, &host, &guest);
-    return error < 0 ? error : delete_towards(kernel, guest);
+    return delete_towards(kernel, bt_place_of(kernel, lease).guest_address);
 }

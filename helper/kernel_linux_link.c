@@ -1,8 +1,8 @@
-/* TAP devices by /dev/net/tun and rtnetlink: made, configured, checked, set down, deleted.
+/* TAPs by /dev/net/tun, bridges by rtnetlink: made, configured, checked, set down, deleted.
  *
  * Called by the verbs. All settings of an interface travel in one message and are there before it is up;
  * /proc/sys is not written. A device is never used for a second lease: who had its descriptor could change
- * its MAC, owner, persistence and carrier.
+ * its MAC, owner, persistence and carrier; a container engine still has ports in its bridge.
  */
 #include "helper/kernel_linux.h"
 
@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libmnl/libmnl.h>
+#include <linux/if_bridge.h>
 #include <linux/if_link.h>
 #include <linux/if_tun.h>
 #include <linux/ip.h>
@@ -19,6 +20,15 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+struct bt_place bt_place_of(const struct bt_kernel *kernel, const struct bt_lease *lease)
+{
+    struct bt_place place;
+    if (bt_pool_place(&kernel->config.pool, (enum bt_kind)lease->kind, (enum bt_role)lease->role, lease->slot,
+                      &place) < 0)
+        return (struct bt_place){.prefix_length = 32};
+    return place;
+}
 
 /* ---- messages --------------------------------------------------------------------------------------- */
 
@@ -81,23 +91,23 @@ static void encode_settings(struct bt_batch *batch, int ifindex, const uint8_t m
     bt_batch_message_end(batch, message);
 }
 
-static void encode_address(struct bt_batch *batch, int ifindex, uint32_t host)
+static void encode_address(struct bt_batch *batch, int ifindex, const struct bt_place *place)
 {
+    uint32_t host = htonl(place->host_address);
     struct nlmsghdr *message =
         bt_batch_message(batch, RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, sizeof(struct ifaddrmsg));
     if (!message)
         return;
     struct ifaddrmsg *address = mnl_nlmsg_get_payload(message);
     address->ifa_family = AF_INET;
-    address->ifa_prefixlen = 31;
+    address->ifa_prefixlen = place->prefix_length;
     address->ifa_scope = RT_SCOPE_LINK; /* never the source of a packet that leaves by another interface */
     address->ifa_index = (uint32_t)ifindex;
-    mnl_attr_put_u32(message, IFA_LOCAL, htonl(host));
-    mnl_attr_put_u32(message, IFA_ADDRESS, htonl(host));
+    mnl_attr_put_u32(message, IFA_LOCAL, host);
+    mnl_attr_put_u32(message, IFA_ADDRESS, host);
     bt_batch_message_end(batch, message);
 }
 
-/* A device that goes down loses its neighbours, the permanent ones too. */
 static void encode_neighbour(struct bt_batch *batch, int ifindex, uint32_t guest, const uint8_t mac[6])
 {
     struct nlmsghdr *message =
@@ -110,14 +120,6 @@ static void encode_neighbour(struct bt_batch *batch, int ifindex, uint32_t guest
     neighbour->ndm_state = NUD_PERMANENT;
     mnl_attr_put_u32(message, NDA_DST, htonl(guest));
     mnl_attr_put(message, NDA_LLADDR, 6, mac);
-    bt_batch_message_end(batch, message);
-}
-
-static void encode_up(struct bt_batch *batch, int ifindex)
-{
-    struct nlmsghdr *message = link_message(batch, RTM_NEWLINK, ifindex);
-    if (message)
-        message_flags(message, true);
     bt_batch_message_end(batch, message);
 }
 
@@ -134,24 +136,56 @@ static void encode_down(struct bt_batch *batch, int ifindex, bool is_dead)
 
 /* ---- making ----------------------------------------------------------------------------------------- */
 
-static int tap_open(const struct bt_kernel *kernel, const struct bt_lease *lease, int *ret_fd,
-                    int *ret_ifindex)
+static int find_ifindex(struct bt_kernel *kernel, const char *name, int *ret_ifindex)
+{
+    struct ifreq request = {.ifr_flags = 0};
+    memcpy(request.ifr_name, name, BT_INTERFACE_NAME_SIZE);
+    if (ioctl(kernel->route_fd, SIOCGIFINDEX, &request) < 0)
+        return -errno;
+    *ret_ifindex = request.ifr_ifindex;
+    return 0;
+}
+
+static int tap_open(const char *name, int *ret_fd)
 {
     struct ifreq request = {.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
     request.ifr_flags = (short)(request.ifr_flags | IFF_TUN_EXCL);
-    int error = bt_pool_tap_name(&kernel->config.pool, lease->slot, request.ifr_name);
-    if (error < 0)
-        return error;
+    memcpy(request.ifr_name, name, BT_INTERFACE_NAME_SIZE);
     bt_auto_fd fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return -errno;
     if (ioctl(fd, TUNSETIFF, &request) < 0)
         return -errno; /* -EBUSY: a device of that name is there */
-    if (ioctl(kernel->route_fd, SIOCGIFINDEX, &request) < 0)
-        return -errno;
-    *ret_ifindex = request.ifr_ifindex;
     *ret_fd = bt_fd_take(&fd);
     return 0;
+}
+
+/* Its packets ask the inet hooks, also on hosts where those of other bridges do not (net.bridge's sysctls 0).
+ * It keeps no memory of multicast groups, which would be filled by whoever sends. */
+static int bridge_make(struct bt_kernel *kernel, const char *name)
+{
+    struct bt_batch batch;
+    bt_batch_start(kernel, &batch);
+    struct nlmsghdr *message = bt_batch_message(&batch, RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL,
+                                                sizeof(struct ifinfomsg));
+    mnl_attr_put_strz(message, IFLA_IFNAME, name);
+    /* Until it is configured it may be deleted at any time. */
+    mnl_attr_put_u32(message, IFLA_GROUP, BT_GROUP_DEAD);
+    struct nlattr *information = mnl_attr_nest_start(message, IFLA_LINKINFO);
+    mnl_attr_put_strz(message, IFLA_INFO_KIND, "bridge");
+    struct nlattr *data = mnl_attr_nest_start(message, IFLA_INFO_DATA);
+    mnl_attr_put_u8(message, IFLA_BR_NF_CALL_IPTABLES, 1);
+    mnl_attr_put_u8(message, IFLA_BR_NF_CALL_IP6TABLES, 1);
+    mnl_attr_put_u8(message, IFLA_BR_MCAST_SNOOPING, 0);
+    mnl_attr_nest_end(message, data);
+    mnl_attr_nest_end(message, information);
+    bt_batch_message_end(&batch, message);
+    return bt_batch_send_route(kernel, &batch);
+}
+
+static int device_make(struct bt_kernel *kernel, const struct bt_lease *lease, const char *name, int *ret_fd)
+{
+    return lease->kind == BT_KIND_BRIDGE ? bridge_make(kernel, name) : tap_open(name, ret_fd);
 }
 
 /* For a VMM that opens its device by name: persistent, and the owner's alone. */
@@ -162,41 +196,60 @@ static int tap_name(int fd, uint32_t uid)
     return 0;
 }
 
-static int configure(struct bt_kernel *kernel, uint16_t slot, int ifindex)
+static int configure(struct bt_kernel *kernel, const struct bt_place *place, int ifindex)
 {
     struct bt_batch batch;
-    uint32_t host, guest;
-    uint8_t host_mac[6], guest_mac[6];
-    int error = bt_pool_tap_addresses(&kernel->config.pool, slot, &host, &guest);
-    if (error == 0)
-        error = bt_pool_tap_macs(&kernel->config.pool, slot, host_mac, guest_mac);
-    if (error < 0)
-        return error;
     bt_batch_start(kernel, &batch);
-    encode_settings(&batch, ifindex, host_mac, kernel->has_ipv6);
-    encode_address(&batch, ifindex, host);
-    encode_neighbour(&batch, ifindex, guest, guest_mac);
+    encode_settings(&batch, ifindex, place->host_mac, kernel->has_ipv6);
+    encode_address(&batch, ifindex, place);
     return bt_batch_send_route(kernel, &batch);
+}
+
+static int device_configure(struct bt_kernel *kernel, const struct bt_lease *lease,
+                            const struct bt_place *place, int fd, int ifindex)
+{
+    int error = configure(kernel, place, ifindex);
+    if (error == -EAFNOSUPPORT && kernel->has_ipv6) {
+        kernel->has_ipv6 = false; /* a kernel without IPv6 knows no such settings */
+        error = configure(kernel, place, ifindex);
+    }
+    if (error == 0 && lease->kind == BT_KIND_TAP_NAMED)
+        error = tap_name(fd, lease->uid);
+    return error;
+}
+
+void bt_link_discard(struct bt_kernel *kernel, const struct bt_lease *lease, int ifindex)
+{
+    struct bt_batch batch;
+    if (lease->kind == BT_KIND_TAP_FD)
+        return;
+    bt_batch_start(kernel, &batch);
+    struct nlmsghdr *message = link_message(&batch, RTM_DELLINK, ifindex);
+    if (ifindex == 0)
+        mnl_attr_put_strz(message, IFLA_IFNAME, bt_place_of(kernel, lease).interface_name);
+    bt_batch_message_end(&batch, message);
+    /* Refused: it is in nobody's way but the slot's, and a stranger at the next start. */
+    (void)!bt_batch_send_route(kernel, &batch);
 }
 
 int bt_link_create(struct bt_kernel *kernel, const struct bt_lease *lease, int *ret_tap_fd, int *ret_ifindex)
 {
     bt_auto_fd fd = -1;
     int ifindex = 0;
-    if (lease->kind != BT_KIND_TAP_FD && lease->kind != BT_KIND_TAP_NAMED)
-        return -EOPNOTSUPP;
-    int error = tap_open(kernel, lease, &fd, &ifindex);
+    struct bt_place place;
+    int error = bt_pool_place(&kernel->config.pool, (enum bt_kind)lease->kind, (enum bt_role)lease->role,
+                              lease->slot, &place);
+    if (error == 0)
+        error = device_make(kernel, lease, place.interface_name, &fd);
     if (error < 0)
         return error;
-    error = configure(kernel, lease->slot, ifindex);
-    if (error == -EAFNOSUPPORT && kernel->has_ipv6) {
-        kernel->has_ipv6 = false; /* a kernel without IPv6 knows no such settings */
-        error = configure(kernel, lease->slot, ifindex);
+    error = find_ifindex(kernel, place.interface_name, &ifindex);
+    if (error == 0)
+        error = device_configure(kernel, lease, &place, fd, ifindex);
+    if (error < 0) {
+        bt_link_discard(kernel, lease, ifindex);
+        return error;
     }
-    if (error == 0 && lease->kind == BT_KIND_TAP_NAMED)
-        error = tap_name(fd, lease->uid);
-    if (error < 0)
-        return error;
     *ret_tap_fd = bt_fd_take(&fd);
     *ret_ifindex = ifindex;
     return 0;
@@ -204,38 +257,33 @@ int bt_link_create(struct bt_kernel *kernel, const struct bt_lease *lease, int *
 
 /* ---- up and down ------------------------------------------------------------------------------------ */
 
-/* With its own name: the rules for whole devices go by name, so one that was renamed must not come up as it
- * is. The kernel renames first, and stops there when it cannot. */
+/* With its neighbours, which a device loses when it goes down, the permanent ones too; and with its own name:
+ * the rules for whole devices go by name, so one that was renamed must not come up as it is. The kernel
+ * renames first, and stops there when it cannot. A sealed bridge stays down. */
 static void encode_slot_up(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot)
 {
-    uint32_t host, guest;
-    uint8_t host_mac[6], guest_mac[6];
-    char name[BT_INTERFACE_NAME_SIZE];
-    if (bt_pool_tap_addresses(&kernel->config.pool, slot, &host, &guest) < 0 ||
-        bt_pool_tap_macs(&kernel->config.pool, slot, host_mac, guest_mac) < 0 ||
-        bt_pool_tap_name(&kernel->config.pool, slot, name) < 0)
-        return; /* outside the pool, which no leased slot is: it stays down */
-    encode_neighbour(batch, kernel->slots[slot].ifindex, guest, guest_mac);
-    struct nlmsghdr *message = link_message(batch, RTM_NEWLINK, kernel->slots[slot].ifindex);
+    struct bt_slot *one = &kernel->slots[slot];
+    struct bt_place place = bt_place_of(kernel, &one->lease);
+    if (one->lease.kind == BT_KIND_BRIDGE && one->lease.is_sealed)
+        return;
+    encode_neighbour(batch, one->ifindex, place.guest_address, place.guest_mac);
+    if (place.gateway_address != 0 && place.gateway_address != place.guest_address)
+        encode_neighbour(batch, one->ifindex, place.gateway_address, place.gateway_mac);
+    struct nlmsghdr *message = link_message(batch, RTM_NEWLINK, one->ifindex);
     if (message) {
         message_flags(message, true);
-        mnl_attr_put_strz(message, IFLA_IFNAME, name);
+        mnl_attr_put_strz(message, IFLA_IFNAME, place.interface_name);
     }
     bt_batch_message_end(batch, message);
+    one->is_down = false;
 }
 
 int bt_link_set_up(struct bt_kernel *kernel, uint16_t slot)
 {
     struct bt_batch batch;
     bt_batch_start(kernel, &batch);
-    if (kernel->slots[slot].is_down)
-        encode_slot_up(kernel, &batch, slot);
-    else
-        encode_up(&batch, kernel->slots[slot].ifindex);
-    int error = bt_batch_send_route(kernel, &batch);
-    if (error == 0)
-        kernel->slots[slot].is_down = false;
-    return error;
+    encode_slot_up(kernel, &batch, slot);
+    return bt_batch_send_route(kernel, &batch);
 }
 
 int bt_link_set_down(struct bt_kernel *kernel, uint16_t slot, bool is_dead)
@@ -243,6 +291,7 @@ int bt_link_set_down(struct bt_kernel *kernel, uint16_t slot, bool is_dead)
     struct bt_batch batch;
     bt_batch_start(kernel, &batch);
     encode_down(&batch, kernel->slots[slot].ifindex, is_dead);
+    kernel->slots[slot].is_down = true;
     int error = bt_batch_send_route(kernel, &batch);
     return error == -ENODEV ? 0 : error;
 }
@@ -279,6 +328,12 @@ static void encode_slot_down(struct bt_kernel *kernel, struct bt_batch *batch, u
     kernel->slots[slot].is_down = true;
 }
 
+static void encode_bridge_down(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot)
+{
+    if (kernel->slots[slot].lease.kind == BT_KIND_BRIDGE)
+        encode_slot_down(kernel, batch, slot);
+}
+
 static void encode_slot_settings(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot)
 {
     struct nlmsghdr *message = link_message(batch, RTM_NEWLINK, kernel->slots[slot].ifindex);
@@ -289,10 +344,12 @@ static void encode_slot_settings(struct bt_kernel *kernel, struct bt_batch *batc
 
 int bt_link_set_all(struct bt_kernel *kernel, bool is_up)
 {
-    int error = for_all_slots(kernel, is_up ? encode_slot_up : encode_slot_down);
-    for (size_t slot = 0; is_up && error == 0 && slot < kernel->config.pool.slots; slot++)
-        kernel->slots[slot].is_down = false;
-    return error;
+    return for_all_slots(kernel, is_up ? encode_slot_up : encode_slot_down);
+}
+
+int bt_link_set_bridges_down(struct bt_kernel *kernel)
+{
+    return for_all_slots(kernel, encode_bridge_down);
 }
 
 int bt_link_settle_all(struct bt_kernel *kernel)
@@ -304,10 +361,8 @@ int bt_link_settle_all(struct bt_kernel *kernel)
 
 struct link_check {
     const struct bt_lease *lease;
-    const char *name;
-    const uint8_t *mac;
+    struct bt_place place;
     bool is_found, is_right;
-    uint32_t host;
     unsigned right_addresses, wrong_addresses;
 };
 
@@ -317,21 +372,35 @@ static bool is_payload(const struct nlattr *attribute, const void *wanted, size_
            memcmp(mnl_attr_get_payload(attribute), wanted, length) == 0;
 }
 
-static bool is_tap_right(const struct nlattr *information, const struct bt_lease *lease)
+static bool is_tap_right(struct bt_attributes walk, const struct bt_lease *lease)
 {
-    if (!information ||
-        !is_payload(bt_attribute_find(bt_attributes_in(information), IFLA_INFO_KIND), "tun", 4))
-        return false;
-    const struct nlattr *data = bt_attribute_find(bt_attributes_in(information), IFLA_INFO_DATA);
-    if (!data)
-        return false;
     uint8_t type = IFF_TAP, persist = lease->kind == BT_KIND_TAP_NAMED ? 1 : 0;
-    struct bt_attributes walk = bt_attributes_in(data);
     uint32_t owner = bt_attribute_u32(bt_attribute_find(walk, IFLA_TUN_OWNER), UINT32_MAX);
     uint32_t wanted_owner = lease->kind == BT_KIND_TAP_NAMED ? lease->uid : UINT32_MAX;
     return is_payload(bt_attribute_find(walk, IFLA_TUN_TYPE), &type, sizeof(type)) &&
            is_payload(bt_attribute_find(walk, IFLA_TUN_PERSIST), &persist, sizeof(persist)) &&
            owner == wanted_owner;
+}
+
+/* A kernel without that part of bridges does not tell of the setting. */
+static bool is_bridge_right(struct bt_attributes walk)
+{
+    uint8_t on = 1;
+    const struct nlattr *filter = bt_attribute_find(walk, IFLA_BR_NF_CALL_IPTABLES);
+    return !filter || is_payload(filter, &on, sizeof(on));
+}
+
+static bool is_device_right(const struct nlattr *information, const struct bt_lease *lease)
+{
+    if (!information)
+        return false;
+    bool is_bridge = lease->kind == BT_KIND_BRIDGE;
+    const char *wanted = is_bridge ? "bridge" : "tun";
+    const struct nlattr *kind = bt_attribute_find(bt_attributes_in(information), IFLA_INFO_KIND);
+    const struct nlattr *data = bt_attribute_find(bt_attributes_in(information), IFLA_INFO_DATA);
+    if (!data || !is_payload(kind, wanted, strlen(wanted) + 1))
+        return false;
+    return is_bridge ? is_bridge_right(bt_attributes_in(data)) : is_tap_right(bt_attributes_in(data), lease);
 }
 
 static int check_link(const struct nlmsghdr *message, void *context)
@@ -341,11 +410,11 @@ static int check_link(const struct nlmsghdr *message, void *context)
         return 0;
     struct bt_attributes walk = bt_attributes_of(message, sizeof(struct ifinfomsg));
     check->is_found = true;
-    check->is_right =
-        is_payload(bt_attribute_find(walk, IFLA_IFNAME), check->name, strlen(check->name) + 1) &&
-        is_payload(bt_attribute_find(walk, IFLA_ADDRESS), check->mac, 6) &&
-        bt_attribute_u32(bt_attribute_find(walk, IFLA_GROUP), 0) == BT_GROUP_LIVE &&
-        is_tap_right(bt_attribute_find(walk, IFLA_LINKINFO), check->lease);
+    check->is_right = is_payload(bt_attribute_find(walk, IFLA_IFNAME), check->place.interface_name,
+                                 strlen(check->place.interface_name) + 1) &&
+                      is_payload(bt_attribute_find(walk, IFLA_ADDRESS), check->place.host_mac, 6) &&
+                      bt_attribute_u32(bt_attribute_find(walk, IFLA_GROUP), 0) == BT_GROUP_LIVE &&
+                      is_device_right(bt_attribute_find(walk, IFLA_LINKINFO), check->lease);
     return 0;
 }
 
@@ -356,8 +425,8 @@ static int check_address(const struct nlmsghdr *message, void *context)
         return 0;
     const struct ifaddrmsg *address = mnl_nlmsg_get_payload(message);
     struct bt_attributes walk = bt_attributes_of(message, sizeof(struct ifaddrmsg));
-    uint32_t wanted = htonl(check->host);
-    bool is_right = address->ifa_family == AF_INET && address->ifa_prefixlen == 31 &&
+    uint32_t wanted = htonl(check->place.host_address);
+    bool is_right = address->ifa_family == AF_INET && address->ifa_prefixlen == check->place.prefix_length &&
                     is_payload(bt_attribute_find(walk, IFA_LOCAL), &wanted, sizeof(wanted));
     if (is_right)
         check->right_addresses++;
@@ -391,17 +460,8 @@ static int query_addresses(struct bt_kernel *kernel, int ifindex, struct link_ch
 
 int bt_link_check(struct bt_kernel *kernel, const struct bt_lease *lease, int ifindex)
 {
-    char name[BT_INTERFACE_NAME_SIZE];
-    uint8_t host_mac[6], guest_mac[6];
-    uint32_t guest;
-    struct link_check check = {.lease = lease, .name = name, .mac = host_mac};
-    int error = bt_pool_tap_addresses(&kernel->config.pool, lease->slot, &check.host, &guest);
-    if (error == 0)
-        error = bt_pool_tap_name(&kernel->config.pool, lease->slot, name);
-    if (error == 0)
-        error = bt_pool_tap_macs(&kernel->config.pool, lease->slot, host_mac, guest_mac);
-    if (error == 0)
-        error = query_link(kernel, ifindex, check_link, &check);
+    struct link_check check = {.lease = lease, .place = bt_place_of(kernel, lease)};
+    int error = query_link(kernel, ifindex, check_link, &check);
     if (error == 0)
         error = query_addresses(kernel, ifindex, &check);
     if (error < 0)

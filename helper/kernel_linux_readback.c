@@ -193,23 +193,6 @@ static void tally_add(void *context, const struct bt_element *element)
     tally->count[element->set]++;
 }
 
-static void tally_constants(const struct bt_kernel *kernel, struct tally *tally)
-{
-    struct bt_element element;
-    bt_state_element(kernel->high_water, &element);
-    tally_add(tally, &element);
-    for (size_t i = 0; i < kernel->uplink_count; i++) {
-        if (!kernel->uplinks[i].is_borrowed)
-            continue;
-        bt_element_interface(BT_SET_BORROWED, kernel->uplinks[i].ifindex, &element);
-        tally_add(tally, &element);
-    }
-    for (size_t i = 0; i < kernel->config.resolver_count; i++) {
-        bt_element_address(BT_SET_RESOLVERS, kernel->config.resolvers[i], &element);
-        tally_add(tally, &element);
-    }
-}
-
 static void tally_expected(const struct bt_kernel *kernel, struct bt_lease_table live, struct tally *tally)
 {
     for (size_t i = 0; i < live.count; i++) {
@@ -224,7 +207,7 @@ static void tally_expected(const struct bt_kernel *kernel, struct bt_lease_table
             bt_lease_elements(kernel, &kernel->slots[slot].lease, BT_PART_ACCOUNT | BT_PART_RESERVED,
                               tally_add, tally);
     }
-    tally_constants(kernel, tally);
+    bt_constant_elements(kernel, tally_add, tally);
 }
 
 int bt_elements_compare(struct bt_kernel *kernel, struct bt_lease_table live)

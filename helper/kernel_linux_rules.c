@@ -356,9 +356,15 @@ static void rules_prerouting(struct rules *rules)
     drop(rules);
 }
 
-static void rule_dnat(struct rules *rules, enum bt_set map, uint8_t protocol, uint16_t port)
+static void match_gateway_ports(struct rules *rules)
 {
-    match_port(rules, protocol, port);
+    load_meta(rules, NFT_META_L4PROTO, REGISTER_A);
+    load_payload(rules, NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, REGISTER_B);
+    lookup(rules, BT_SET_GATEWAY_PORTS);
+}
+
+static void rule_dnat(struct rules *rules, enum bt_set map)
+{
     load_meta(rules, NFT_META_IIF, REGISTER_A);
     load_destination_address(rules, REGISTER_B);
     lookup(rules, map);
@@ -375,16 +381,13 @@ static void rule_dnat(struct rules *rules, enum bt_set map, uint8_t protocol, ui
 
 static void rules_dnat(struct rules *rules)
 {
-    static const uint16_t tcp_ports[] = {BT_GATEWAY_PORT_PROXY, BT_GATEWAY_PORT_HTTPS,
-                                         BT_GATEWAY_PORT_HTTP,  BT_GATEWAY_PORT_GIT,
-                                         BT_GATEWAY_PORT_DNS,   BT_GATEWAY_PORT_APPROVALS};
     rules->chain = "prerouting_nat";
     match_interface_prefix(rules, NFT_META_IIFNAME, NFT_CMP_NEQ);
     pass(rules);
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(tcp_ports); i++)
-        rule_dnat(rules, BT_SET_GATEWAYS, IPPROTO_TCP, tcp_ports[i]);
-    rule_dnat(rules, BT_SET_GATEWAYS, IPPROTO_UDP, BT_GATEWAY_PORT_DNS);
-    rule_dnat(rules, BT_SET_ORCHESTRATORS, IPPROTO_TCP, BT_ORCHESTRATOR_PORT);
+    match_gateway_ports(rules);
+    rule_dnat(rules, BT_SET_GATEWAYS);
+    match_port(rules, IPPROTO_TCP, BT_ORCHESTRATOR_PORT);
+    rule_dnat(rules, BT_SET_ORCHESTRATORS);
 }
 
 /* A flow that passed once. Not by its state: one that a helper of conntrack expects (FTP and the like, should
@@ -402,6 +405,49 @@ static void match_pair(struct rules *rules, enum bt_set set)
     load_ct(rules, NFT_CT_MARK, REGISTER_C);
     lookup(rules, set);
     match_ct_bits(rules, NFT_CT_STATUS, IPS_DST_NAT, NFT_CMP_NEQ);
+}
+
+/* TCP's first packet, SYN without ACK: conntrack takes it for the answer to a connection that the other side
+ * gave up meanwhile, and the port may have a new owner by then. */
+static void match_first_of_tcp(struct rules *rules)
+{
+    uint32_t flags = htonl(0x12000000),
+             first = htonl(0x02000000); /* byte 13 of the header: ACK and SYN, SYN */
+    match_byte(rules, NFT_META_L4PROTO, NFT_CMP_EQ, IPPROTO_TCP);
+    load_payload(rules, NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1, REGISTER_A);
+    mask(rules, flags);
+    compare(rules, NFT_CMP_EQ, &first, sizeof(first));
+}
+
+/* in . out . mark . address: a bridge's ports are one device, so in and out are the same. The server has the
+ * destination of a question and the source of an answer. */
+static void match_bridge(struct rules *rules, enum bt_set set, uint8_t direction)
+{
+    load_meta(rules, NFT_META_IIF, REGISTER_A);
+    load_meta(rules, NFT_META_OIF, REGISTER_B);
+    load_ct(rules, NFT_CT_MARK, REGISTER_C);
+    if (direction == IP_CT_DIR_ORIGINAL)
+        load_destination_address(rules, REGISTER_D);
+    else
+        load_source_address(rules, REGISTER_D);
+    lookup(rules, set);
+    match_direction(rules, direction);
+}
+
+/* What goes from one port of a bridge to another comes here where bridges ask the inet hooks (br_netfilter),
+ * which ours are set to, or when it is sent to the host's MAC. */
+static void rules_bridge(struct rules *rules)
+{
+    match_bridge(rules, BT_SET_AGENT_BRIDGES, IP_CT_DIR_ORIGINAL);
+    match_gateway_ports(rules);
+    go(rules, "agent_flow");
+    match_bridge(rules, BT_SET_CONTROL_BRIDGES, IP_CT_DIR_ORIGINAL);
+    match_port(rules, IPPROTO_TCP, BT_ORCHESTRATOR_PORT);
+    go(rules, "gateway_flow");
+    match_bridge(rules, BT_SET_AGENT_BRIDGES, IP_CT_DIR_REPLY);
+    go(rules, "bridge_answer");
+    match_bridge(rules, BT_SET_CONTROL_BRIDGES, IP_CT_DIR_REPLY);
+    go(rules, "bridge_answer");
 }
 
 static void rules_forward(struct rules *rules)
@@ -423,6 +469,7 @@ static void rules_forward(struct rules *rules)
     match_live(rules, BT_SET_UPLINKS, NFT_META_IIF);
     match_interface_prefix(rules, NFT_META_OIFNAME, NFT_CMP_NEQ);
     go(rules, "uplink");
+    rules_bridge(rules);
     go(rules, "refuse");
 
     /* From outside only answers to a gateway's own flows. */
@@ -431,6 +478,11 @@ static void rules_forward(struct rules *rules)
     match_direction(rules, IP_CT_DIR_REPLY);
     pass(rules);
     drop(rules);
+
+    rules->chain = "bridge_answer";
+    match_first_of_tcp(rules);
+    go(rules, "refuse");
+    go(rules, "accepted_from_guest");
 }
 
 /* What a gateway may not dial. */
@@ -445,7 +497,7 @@ static void rules_uplink(struct rules *rules)
     go(rules, "refuse");
     match_network(rules, 0xa9fe0000, 16);
     go(rules, "refuse");
-    match_network(rules, config->pool.bridge_base, 19);
+    match_range(rules, config->pool.bridge_base, config->pool.bridge_base + BT_POOL_BRIDGE_BLOCK - 1U);
     go(rules, "refuse");
     match_range(rules, config->pool.tap_base, config->pool.tap_base + 2U * config->pool.slots - 1U);
     go(rules, "refuse");
@@ -518,19 +570,7 @@ static void rules_verdicts(struct rules *rules)
     drop(rules);
 }
 
-/* TCP's first packet, SYN without ACK. */
-static void match_first_of_tcp(struct rules *rules)
-{
-    uint32_t flags = htonl(0x12000000),
-             first = htonl(0x02000000); /* byte 13 of the header: ACK and SYN, SYN */
-    match_byte(rules, NFT_META_L4PROTO, NFT_CMP_EQ, IPPROTO_TCP);
-    load_payload(rules, NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1, REGISTER_A);
-    mask(rules, flags);
-    compare(rules, NFT_CMP_EQ, &first, sizeof(first));
-}
-
-/* Between guest and host: only flows that the host opened. Conntrack takes a guest's own first packet for the
- * answer to a connection that the host gave up meanwhile, and the port may have a new owner by then. */
+/* Between guest and host: only flows that the host opened. */
 static void rules_input(struct rules *rules)
 {
     rules->chain = "input";

@@ -24,32 +24,40 @@
 /* nft's numbers of data types (its documentation of typeof and set types), for `nft list`. */
 #define TYPE_ADDRESS 7U
 #define TYPE_MAC 9U
+#define TYPE_PROTOCOL 12U
+#define TYPE_PORT 13U
 #define TYPE_MARK 19U
 #define TYPE_INTERFACE 20U
 #define TYPE_UID 24U
 #define TYPE_PAIR(a, b) ((a) << 6 | (b))
-#define TYPE_TRIPLE(a, b, c) ((a) << 12 | (b) << 6 | (c))
+#define TYPE_TRIPLE(a, b, c) (TYPE_PAIR(a, b) << 6 | (c))
+#define TYPE_QUADRUPLE(a, b, c, d) (TYPE_TRIPLE(a, b, c) << 6 | (d))
+#define TYPE_PAIR_OF_LINK TYPE_TRIPLE(TYPE_INTERFACE, TYPE_INTERFACE, TYPE_MARK)
+#define TYPE_BRIDGE TYPE_QUADRUPLE(TYPE_INTERFACE, TYPE_INTERFACE, TYPE_MARK, TYPE_ADDRESS)
 
 const struct bt_set_layout bt_set_layouts[BT_SET_MAX] = {
-    [BT_SET_SOURCES] = {"sources", TYPE_TRIPLE(TYPE_INTERFACE, TYPE_MAC, TYPE_ADDRESS), 16, 0, 0},
-    [BT_SET_GENERATIONS] = {"generations", TYPE_INTERFACE, 4, TYPE_MARK, 4},
-    [BT_SET_LIVE] = {"live", TYPE_PAIR(TYPE_INTERFACE, TYPE_MARK), 8, 0, 0},
-    [BT_SET_OWNERS] = {"owners", TYPE_PAIR(TYPE_INTERFACE, TYPE_UID), 8, 0, 0},
-    [BT_SET_AGENT_PAIRS] = {"agent_pairs", TYPE_TRIPLE(TYPE_INTERFACE, TYPE_INTERFACE, TYPE_MARK), 12, 0, 0},
-    [BT_SET_GATEWAY_PAIRS] = {"gateway_pairs", TYPE_TRIPLE(TYPE_INTERFACE, TYPE_INTERFACE, TYPE_MARK), 12, 0,
-                              0},
-    [BT_SET_UPLINKS] = {"uplinks", TYPE_PAIR(TYPE_INTERFACE, TYPE_MARK), 8, 0, 0},
-    [BT_SET_GATEWAYS] = {"gateways", TYPE_PAIR(TYPE_INTERFACE, TYPE_ADDRESS), 8, TYPE_ADDRESS, 4},
-    [BT_SET_ORCHESTRATORS] = {"orchestrators", TYPE_PAIR(TYPE_INTERFACE, TYPE_ADDRESS), 8, TYPE_ADDRESS, 4},
-    [BT_SET_ACCEPTED] = {"accepted", TYPE_INTERFACE, 4, 0, 0},
-    [BT_SET_REFUSED] = {"refused", TYPE_INTERFACE, 4, 0, 0},
-    [BT_SET_LEASES] = {"leases", TYPE_INTERFACE, 4, 0, 0},
-    [BT_SET_RESERVED] = {"reserved", TYPE_INTERFACE, 4, 0, 0},
-    [BT_SET_STATE] = {"state", TYPE_MARK, 4, 0, 0},
-    [BT_SET_BORROWED] = {"borrowed", TYPE_INTERFACE, 4, 0, 0},
-    [BT_SET_RESOLVERS] = {"resolvers", TYPE_ADDRESS, 4, 0, 0},
-    [BT_SET_AGENT_FLOWS] = {"agent_flows", TYPE_MARK, 4, 0, 0},
-    [BT_SET_GATEWAY_FLOWS] = {"gateway_flows", TYPE_MARK, 4, 0, 0},
+    [BT_SET_SOURCES] = {"sources", TYPE_TRIPLE(TYPE_INTERFACE, TYPE_MAC, TYPE_ADDRESS), 16, 0, 0, false},
+    [BT_SET_GENERATIONS] = {"generations", TYPE_INTERFACE, 4, TYPE_MARK, 4, false},
+    [BT_SET_LIVE] = {"live", TYPE_PAIR(TYPE_INTERFACE, TYPE_MARK), 8, 0, 0, false},
+    [BT_SET_OWNERS] = {"owners", TYPE_PAIR(TYPE_INTERFACE, TYPE_UID), 8, 0, 0, false},
+    [BT_SET_AGENT_PAIRS] = {"agent_pairs", TYPE_PAIR_OF_LINK, 12, 0, 0, true},
+    [BT_SET_GATEWAY_PAIRS] = {"gateway_pairs", TYPE_PAIR_OF_LINK, 12, 0, 0, true},
+    [BT_SET_AGENT_BRIDGES] = {"agent_bridges", TYPE_BRIDGE, 16, 0, 0, true},
+    [BT_SET_CONTROL_BRIDGES] = {"control_bridges", TYPE_BRIDGE, 16, 0, 0, true},
+    [BT_SET_UPLINKS] = {"uplinks", TYPE_PAIR(TYPE_INTERFACE, TYPE_MARK), 8, 0, 0, false},
+    [BT_SET_GATEWAYS] = {"gateways", TYPE_PAIR(TYPE_INTERFACE, TYPE_ADDRESS), 8, TYPE_ADDRESS, 4, true},
+    [BT_SET_ORCHESTRATORS] = {"orchestrators", TYPE_PAIR(TYPE_INTERFACE, TYPE_ADDRESS), 8, TYPE_ADDRESS, 4,
+                              true},
+    [BT_SET_ACCEPTED] = {"accepted", TYPE_INTERFACE, 4, 0, 0, false},
+    [BT_SET_REFUSED] = {"refused", TYPE_INTERFACE, 4, 0, 0, false},
+    [BT_SET_LEASES] = {"leases", TYPE_INTERFACE, 4, 0, 0, false},
+    [BT_SET_RESERVED] = {"reserved", TYPE_INTERFACE, 4, 0, 0, false},
+    [BT_SET_STATE] = {"state", TYPE_MARK, 4, 0, 0, false},
+    [BT_SET_BORROWED] = {"borrowed", TYPE_INTERFACE, 4, 0, 0, false},
+    [BT_SET_RESOLVERS] = {"resolvers", TYPE_ADDRESS, 4, 0, 0, false},
+    [BT_SET_GATEWAY_PORTS] = {"gateway_ports", TYPE_PAIR(TYPE_PROTOCOL, TYPE_PORT), 8, 0, 0, false},
+    [BT_SET_AGENT_FLOWS] = {"agent_flows", TYPE_MARK, 4, 0, 0, false},
+    [BT_SET_GATEWAY_FLOWS] = {"gateway_flows", TYPE_MARK, 4, 0, 0, false},
 };
 
 /* Refusals that a guest is told about: per slot, so that one guest cannot use up another's. */
@@ -73,6 +81,7 @@ static const struct chain_layout chains[] = {
     {"forward", "filter", NF_INET_FORWARD, -5},
     {"forward_from_guest", NULL, 0, 0},
     {"forward_to_guest", NULL, 0, 0},
+    {"bridge_answer", NULL, 0, 0},
     {"uplink", NULL, 0, 0},
     {"agent_flow", NULL, 0, 0},
     {"gateway_flow", NULL, 0, 0},

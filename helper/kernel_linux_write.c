@@ -32,9 +32,7 @@ void bt_lease_write(const struct bt_kernel *kernel, struct bt_batch *batch, stru
     for (unsigned set = 0; set < BT_SET_COUNTED; set++) {
         writer.set = (enum bt_set)set;
         bt_lease_elements(kernel, lease, parts, write_of_set, &writer);
-        bool is_link_set = set == BT_SET_GATEWAYS || set == BT_SET_ORCHESTRATORS ||
-                           set == BT_SET_AGENT_PAIRS || set == BT_SET_GATEWAY_PAIRS;
-        if (is_linked && is_link_set)
+        if (is_linked && bt_set_layouts[set].is_of_links)
             bt_lease_links(kernel, table, lease, write_of_set, &writer);
     }
 }
@@ -46,23 +44,6 @@ void bt_state_write(const struct bt_kernel *kernel, struct bt_batch *batch, uint
     bt_element_remove(batch, &element);
     bt_state_element(high_water, &element);
     bt_element_add(batch, &element);
-}
-
-static void write_constants(const struct bt_kernel *kernel, struct bt_batch *batch)
-{
-    struct bt_element element;
-    bt_state_element(kernel->high_water, &element);
-    bt_element_add(batch, &element);
-    for (size_t i = 0; i < kernel->uplink_count; i++) {
-        if (!kernel->uplinks[i].is_borrowed)
-            continue;
-        bt_element_interface(BT_SET_BORROWED, kernel->uplinks[i].ifindex, &element);
-        bt_element_add(batch, &element);
-    }
-    for (size_t i = 0; i < kernel->config.resolver_count; i++) {
-        bt_element_address(BT_SET_RESOLVERS, kernel->config.resolvers[i], &element);
-        bt_element_add(batch, &element);
-    }
 }
 
 /* Room that one lease's elements of one set take at most, with their message. */
@@ -82,6 +63,7 @@ static int write_set(struct bt_kernel *kernel, struct bt_batch *batch, struct bt
                      enum bt_set set)
 {
     struct set_writer writer = {.batch = batch, .set = set, .is_added = true};
+    bt_constant_elements(kernel, write_of_set, &writer);
     for (size_t i = 0; i < live.count; i++) {
         int error = commit_when_full(kernel, batch);
         if (error < 0)
@@ -106,7 +88,6 @@ int bt_elements_rewrite(struct bt_kernel *kernel, struct bt_batch *batch, struct
 {
     for (unsigned set = 0; !is_new && set < BT_SET_COUNTED; set++)
         bt_set_flush(batch, (enum bt_set)set);
-    write_constants(kernel, batch);
     for (unsigned set = 0; set < BT_SET_COUNTED; set++) {
         int error = write_set(kernel, batch, live, (enum bt_set)set);
         if (error < 0)

@@ -79,12 +79,13 @@ unsigned bt_ledger_count(const struct bt_ledger *ledger, uint32_t uid, enum bt_h
     return count;
 }
 
-bool bt_ledger_has_role(const struct bt_ledger *ledger, uint32_t uid, uint8_t environment, enum bt_role role)
+bool bt_ledger_has_role(const struct bt_ledger *ledger, const struct bt_lease *like)
 {
     for (uint16_t slot = 0; slot < ledger->slots; slot++) {
         const struct bt_lease *lease = &ledger->leases[slot];
-        if (ledger->states[slot] == BT_HOLD_LIVE && lease->uid == uid && lease->environment == environment &&
-            lease->role == (uint8_t)role)
+        if (ledger->states[slot] == BT_HOLD_LIVE && lease->uid == like->uid &&
+            lease->environment == like->environment && lease->role == like->role &&
+            (lease->kind == BT_KIND_BRIDGE) == (like->kind == BT_KIND_BRIDGE))
             return true;
     }
     return false;

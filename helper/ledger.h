@@ -42,7 +42,8 @@ struct bt_lease_table bt_ledger_live(struct bt_ledger *ledger);
 /* Slots of this uid, by state; both together count against the quota. */
 unsigned bt_ledger_count(const struct bt_ledger *ledger, uint32_t uid, enum bt_hold_state state);
 
-/* Is there a live lease of this role for this uid and environment? */
-bool bt_ledger_has_role(const struct bt_ledger *ledger, uint32_t uid, uint8_t environment, enum bt_role role);
+/* Is there a live lease with the uid, environment and role of this one, and, like it, in a bridge or not? A
+ * user may have both an infra pair of virtual machines and one of containers. */
+bool bt_ledger_has_role(const struct bt_ledger *ledger, const struct bt_lease *like);
 
 #endif

@@ -115,20 +115,25 @@ static bool choose_slot(struct bt_engine *engine, const struct bt_request *reque
 static void describe_lease(const struct bt_engine *engine, const struct bt_lease *lease, bool has_fd,
                            struct bt_reply_lease *ret_lease)
 {
-    const struct bt_pool *pool = &engine->options.pool;
-    ret_lease->slot = lease->slot;
-    ret_lease->kind = (enum bt_kind)lease->kind;
-    ret_lease->role = (enum bt_role)lease->role;
+    struct bt_place place;
+    *ret_lease = (struct bt_reply_lease){
+        .slot = lease->slot,
+        .kind = (enum bt_kind)lease->kind,
+        .role = (enum bt_role)lease->role,
+        .environment = lease->environment,
+        .has_fd = has_fd,
+        .is_sealed = lease->is_sealed,
+    };
+    /* The slot is inside the pool, so this cannot fail; were it otherwise, the reply would not encode. */
+    if (bt_pool_place(&engine->options.pool, ret_lease->kind, ret_lease->role, lease->slot, &place) < 0)
+        return;
     ret_lease->generation = lease->generation;
-    ret_lease->environment = lease->environment;
-    ret_lease->prefix_length = 31;
-    ret_lease->has_fd = has_fd;
-    ret_lease->is_sealed = lease->is_sealed;
-    /* The slot is inside the pool, so these cannot fail; were it otherwise, the reply would not encode. */
-    if (bt_pool_tap_addresses(pool, lease->slot, &ret_lease->host_address, &ret_lease->guest_address) < 0 ||
-        bt_pool_tap_macs(pool, lease->slot, ret_lease->host_mac, ret_lease->guest_mac) < 0 ||
-        bt_pool_tap_name(pool, lease->slot, ret_lease->interface_name) < 0)
-        ret_lease->generation = 0;
+    ret_lease->prefix_length = place.prefix_length;
+    ret_lease->host_address = place.host_address;
+    ret_lease->guest_address = place.guest_address;
+    memcpy(ret_lease->host_mac, place.host_mac, sizeof(ret_lease->host_mac));
+    memcpy(ret_lease->guest_mac, place.guest_mac, sizeof(ret_lease->guest_mac));
+    memcpy(ret_lease->interface_name, place.interface_name, sizeof(ret_lease->interface_name));
 }
 
 /* -EBUSY and -EEXIST mean that this slot's place is taken in the kernel by something that is not ours:
@@ -155,12 +160,10 @@ static enum bt_status make_lease(struct bt_engine *engine, const struct bt_reque
     return BT_STATUS_KERNEL;
 }
 
-static enum bt_status check_role(const struct bt_engine *engine, uint32_t uid, uint8_t environment,
-                                 enum bt_role role)
+static enum bt_status check_role(const struct bt_engine *engine, const struct bt_lease *lease)
 {
-    bool is_single = role == BT_ROLE_GATEWAY || role == BT_ROLE_ORCHESTRATOR;
-    return is_single && bt_ledger_has_role(&engine->ledger, uid, environment, role) ? BT_STATUS_EXISTS
-                                                                                    : BT_STATUS_OK;
+    bool is_single = lease->role == BT_ROLE_GATEWAY || lease->role == BT_ROLE_ORCHESTRATOR;
+    return is_single && bt_ledger_has_role(&engine->ledger, lease) ? BT_STATUS_EXISTS : BT_STATUS_OK;
 }
 
 static enum bt_status lease_new(struct bt_engine *engine, struct bt_connection *connection,
@@ -173,9 +176,9 @@ static enum bt_status lease_new(struct bt_engine *engine, struct bt_connection *
         .environment = request->body.lease.environment,
     };
     int tap_fd = -1;
-    if (request->body.lease.kind != BT_KIND_TAP_FD && request->body.lease.kind != BT_KIND_TAP_NAMED)
+    if (request->body.lease.kind == BT_KIND_PF)
         return BT_STATUS_UNSUPPORTED;
-    enum bt_status status = check_role(engine, lease.uid, lease.environment, request->body.lease.role);
+    enum bt_status status = check_role(engine, &lease);
     if (status != BT_STATUS_OK)
         return status;
     if (bt_ledger_count(&engine->ledger, lease.uid, BT_HOLD_LIVE) +
@@ -207,7 +210,7 @@ static enum bt_status lease_adopt(struct bt_engine *engine, struct bt_connection
         reserved->generation != request->body.lease.generation)
         return BT_STATUS_NOT_FOUND;
     struct bt_lease lease = *reserved;
-    enum bt_status status = check_role(engine, lease.uid, lease.environment, (enum bt_role)lease.role);
+    enum bt_status status = check_role(engine, &lease);
     if (status != BT_STATUS_OK)
         return status;
     int error = bt_kernel_adopt(engine->kernel, bt_ledger_live(&engine->ledger), &lease);

@@ -214,9 +214,14 @@ int bt_helper_status(struct bt_helper *helper, struct bt_helper_status *ret_stat
     return 0;
 }
 
-static int lease_from_reply(const struct bt_reply *reply, struct bt_helper_lease *ret_lease)
+static int lease_from_reply(const struct bt_helper *helper, const struct bt_reply *reply,
+                            struct bt_helper_lease *ret_lease)
 {
     const struct bt_reply_lease *from = &reply->body.lease;
+    struct bt_place place = {.gateway_address = 0};
+    if (from->kind == BT_KIND_BRIDGE &&
+        bt_pool_place(&helper->pool, from->kind, from->role, from->slot, &place) < 0)
+        return -EPROTO;
     struct bt_helper_lease lease = {
         .slot = from->slot,
         .generation = from->generation,
@@ -227,10 +232,12 @@ static int lease_from_reply(const struct bt_reply *reply, struct bt_helper_lease
         .host_address = from->host_address,
         .guest_address = from->guest_address,
         .prefix_length = from->prefix_length,
+        .gateway_address = place.gateway_address,
     };
     memcpy(lease.interface_name, from->interface_name, sizeof(lease.interface_name));
     memcpy(lease.host_mac, from->host_mac, sizeof(lease.host_mac));
     memcpy(lease.guest_mac, from->guest_mac, sizeof(lease.guest_mac));
+    memcpy(lease.gateway_mac, place.gateway_mac, sizeof(lease.gateway_mac));
     *ret_lease = lease;
     return 0;
 }
@@ -252,7 +259,7 @@ int bt_helper_lease(struct bt_helper *helper, enum bt_kind kind, enum bt_role ro
     if (error < 0)
         return error;
     *ret_tap_fd = tap_fd;
-    return lease_from_reply(&reply, ret_lease);
+    return lease_from_reply(helper, &reply, ret_lease);
 }
 
 int bt_helper_adopt(struct bt_helper *helper, uint16_t slot, uint32_t generation,
@@ -267,7 +274,7 @@ int bt_helper_adopt(struct bt_helper *helper, uint16_t slot, uint32_t generation
     int error = call(helper, &request, &reply, NULL);
     if (error < 0)
         return error;
-    return lease_from_reply(&reply, ret_lease);
+    return lease_from_reply(helper, &reply, ret_lease);
 }
 
 static int call_without_body(struct bt_helper *helper, enum bt_verb verb)

@@ -27,7 +27,26 @@ struct bt_helper_lease {
     uint32_t host_address, guest_address; /* host byte order */
     uint8_t prefix_length;
     uint8_t host_mac[6], guest_mac[6];
+    uint32_t gateway_address; /* bridges: of the gateway's container; else 0, and its MAC too */
+    uint8_t gateway_mac[6];
 };
+
+/* A lease of kind BT_KIND_BRIDGE, for a container engine in the helper's network namespace:
+ *
+ *   network of  kind and role of the lease         members                          their way
+ *   an agent    BT_KIND_BRIDGE, BT_ROLE_AGENT      .3 the agent, .2 the gateway     .3 to .2, ports of a
+ * gateway control     BT_KIND_BRIDGE, BT_ROLE_ORCHESTRATOR  .3 the orchestrator, .2 the gateway  .2 to .3,
+ * TCP 7400 egress      BT_KIND_BRIDGE, BT_ROLE_GATEWAY    .2 the gateway                   out, masqueraded
+ * by the helper
+ *
+ * interface_name is a bridge that the helper made, with host_address (.1) on it, up. Make the engine's
+ * network on it, with the options in helper/README.md (bridge name, the /29 of host_address as subnet,
+ * gateway host_address, no masquerading; internal for agents and control), and connect containers with
+ * guest_address and gateway_address and exactly these MACs: nothing else may send. All this holds only while
+ * one user and environment has a live egress lease (and, for control, a live orchestrator's). The owner
+ * reaches the members from the host, as with TAPs: an orchestrator's API is guest_address, port 7400. The
+ * bridge goes down with bt_helper_seal, bt_helper_release or the end of the connection, and is then deleted,
+ * whatever the engine still has on it; the engine itself deletes only bridges that it made. */
 
 struct bt_helper_status {
     uint8_t own[BT_POOL_SLOTS_MAX / 8]; /* bitmap of this uid's slots, reserved ones included */
@@ -45,9 +64,9 @@ struct bt_helper_counters {
 int bt_helper_connect(const char *socket_path, struct bt_helper *ret_helper) BT_MUST_CHECK;
 void bt_helper_close(struct bt_helper *helper);
 int bt_helper_status(struct bt_helper *helper, struct bt_helper_status *ret_status) BT_MUST_CHECK;
-/* slot_hint: a slot number, or -1. *ret_tap_fd is owned by the caller (-1 for kinds without one). -EDQUOT:
- * own quota used up; -ENOSPC: pool used up; -EEXIST: this uid and environment has a live gateway or
- * orchestrator already. */
+/* environment: 0..15. slot_hint: a slot number, or -1. *ret_tap_fd is owned by the caller (-1 for kinds
+ * without one). -EDQUOT: own quota used up; -ENOSPC: pool used up; -EEXIST: this uid and environment has a
+ * live gateway or orchestrator already (of microvms and of containers it may have one each). */
 int bt_helper_lease(struct bt_helper *helper, enum bt_kind kind, enum bt_role role, unsigned environment,
                     int slot_hint, struct bt_helper_lease *ret_lease, int *ret_tap_fd) BT_MUST_CHECK;
 /* After an engine restart, on a new connection. -ENOENT: not reserved for this uid any more. */

@@ -10,6 +10,9 @@
 
 #define HOST_SIDE 0x01U
 #define GUEST_SIDE 0x02U
+#define BRIDGE_SIDE 0x03U
+
+enum { BRIDGE_ADDRESSES = 8, BRIDGE_PREFIX = 29, ROUTER = 1, GATEWAY = 2, MEMBER = 3 };
 
 static bool is_slot(const struct bt_pool *pool, uint16_t slot)
 {
@@ -28,22 +31,26 @@ int bt_pool_tap_addresses(const struct bt_pool *pool, uint16_t slot, uint32_t *r
     return 0;
 }
 
-int bt_pool_tap_name(const struct bt_pool *pool, uint16_t slot, char ret_name[BT_INTERFACE_NAME_SIZE])
+static void fill_name(const char *prefix, size_t prefix_length, uint16_t slot, char *name)
 {
-    static const char prefix[] = {'b', 'e', 'r', 't', 'h'};
     char digits[4];
     size_t count = 0;
     unsigned rest = slot;
-    if (!is_slot(pool, slot))
-        return -ERANGE;
     do {
         digits[count++] = (char)('0' + rest % 10);
         rest /= 10;
     } while (rest > 0);
-    memset(ret_name, 0, BT_INTERFACE_NAME_SIZE);
-    memcpy(ret_name, prefix, sizeof(prefix));
+    memset(name, 0, BT_INTERFACE_NAME_SIZE);
+    memcpy(name, prefix, prefix_length);
     for (size_t i = 0; i < count; i++)
-        ret_name[sizeof(prefix) + i] = digits[count - 1 - i];
+        name[prefix_length + i] = digits[count - 1 - i];
+}
+
+int bt_pool_tap_name(const struct bt_pool *pool, uint16_t slot, char ret_name[BT_INTERFACE_NAME_SIZE])
+{
+    if (!is_slot(pool, slot))
+        return -ERANGE;
+    fill_name("berth", 5, slot, ret_name);
     return 0;
 }
 
@@ -64,4 +71,49 @@ int bt_pool_tap_macs(const struct bt_pool *pool, uint16_t slot, uint8_t ret_host
     fill_mac(ret_host, HOST_SIDE, slot);
     fill_mac(ret_guest, GUEST_SIDE, slot);
     return 0;
+}
+
+static void fill_container_mac(uint8_t mac[6], uint32_t address)
+{
+    mac[0] = 0x02;
+    mac[1] = 0x42;
+    for (unsigned i = 0; i < 4; i++)
+        mac[2 + i] = (uint8_t)(address >> (24 - 8 * i));
+}
+
+static int place_bridge(const struct bt_pool *pool, enum bt_role role, uint16_t slot,
+                        struct bt_place *ret_place)
+{
+    struct bt_place place = {.prefix_length = BRIDGE_PREFIX};
+    uint32_t network;
+    if (!is_slot(pool, slot) || pool->bridge_base % BRIDGE_ADDRESSES != 0 ||
+        __builtin_add_overflow(pool->bridge_base, (uint32_t)BRIDGE_ADDRESSES * slot, &network))
+        return -ERANGE;
+    fill_name("berthd", 6, slot, place.interface_name);
+    place.host_address = network + ROUTER;
+    place.gateway_address = network + GATEWAY;
+    place.guest_address = network + (role == BT_ROLE_GATEWAY ? GATEWAY : MEMBER);
+    fill_mac(place.host_mac, BRIDGE_SIDE, slot);
+    fill_container_mac(place.guest_mac, place.guest_address);
+    fill_container_mac(place.gateway_mac, place.gateway_address);
+    *ret_place = place;
+    return 0;
+}
+
+int bt_pool_place(const struct bt_pool *pool, enum bt_kind kind, enum bt_role role, uint16_t slot,
+                  struct bt_place *ret_place)
+{
+    struct bt_place place = {.prefix_length = 31};
+    if (kind == BT_KIND_BRIDGE)
+        return place_bridge(pool, role, slot, ret_place);
+    if (kind != BT_KIND_TAP_FD && kind != BT_KIND_TAP_NAMED)
+        return -EOPNOTSUPP;
+    int error = bt_pool_tap_addresses(pool, slot, &place.host_address, &place.guest_address);
+    if (error == 0)
+        error = bt_pool_tap_macs(pool, slot, place.host_mac, place.guest_mac);
+    if (error == 0)
+        error = bt_pool_tap_name(pool, slot, place.interface_name);
+    if (error == 0)
+        *ret_place = place;
+    return error;
 }

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -406,23 +407,41 @@ static void t_engine_lease_describes_the_slot(void **state)
     disconnect(&alice);
 }
 
-static void t_engine_other_kinds_are_refused_by_name(void **state)
+static void lease_of_kind(struct user *user, enum bt_kind kind, enum bt_role role, enum bt_status wanted)
+{
+    struct bt_request request = {.verb = BT_VERB_LEASE, .body.lease = {.kind = kind, .role = role}};
+    say(user, &request);
+    assert_int_equal(hear(user), wanted);
+}
+
+static void t_engine_kinds(void **state)
 {
     (void)state;
-    struct user alice;
+    struct user alice, other, third;
     join(&alice, ALICE);
-    for (unsigned kind = BT_KIND_BRIDGE; kind < BT_KIND_MAX; kind++) {
-        struct bt_request request = {.verb = BT_VERB_LEASE, .body.lease = {.kind = (enum bt_kind)kind}};
-        say(&alice, &request);
-        assert_int_equal(hear(&alice), BT_STATUS_UNSUPPORTED);
-    }
-    struct bt_request named = {.verb = BT_VERB_LEASE, .body.lease = {.kind = BT_KIND_TAP_NAMED}};
-    say(&alice, &named);
-    assert_int_equal(hear(&alice), BT_STATUS_OK);
+    join(&other, ALICE);
+    join(&third, ALICE);
+    lease_of_kind(&alice, BT_KIND_PF, BT_ROLE_AGENT, BT_STATUS_UNSUPPORTED);
+    lease_of_kind(&alice, BT_KIND_TAP_NAMED, BT_ROLE_GATEWAY, BT_STATUS_OK);
     assert_int_equal(alice.reply.body.lease.kind, BT_KIND_TAP_NAMED);
     assert_false(alice.reply.body.lease.has_fd);
+    /* An infra pair of containers beside the one of virtual machines. */
+    lease_of_kind(&other, BT_KIND_BRIDGE, BT_ROLE_GATEWAY, BT_STATUS_OK);
+    lease_of_kind(&third, BT_KIND_BRIDGE, BT_ROLE_GATEWAY, BT_STATUS_EXISTS);
+    lease_of_kind(&third, BT_KIND_BRIDGE, BT_ROLE_AGENT, BT_STATUS_OK);
+    const struct bt_reply_lease *reply = &third.reply.body.lease;
+    char name[BT_INTERFACE_NAME_SIZE];
+    snprintf(name, sizeof(name), "berthd%u", reply->slot);
+    assert_string_equal(reply->interface_name, name);
+    assert_int_equal(reply->prefix_length, 29);
+    assert_int_equal(reply->host_address % 8, 1);
+    assert_int_equal(reply->guest_address, reply->host_address + 2);
+    assert_int_equal(other.reply.body.lease.guest_address, other.reply.body.lease.host_address + 1);
+    assert_false(reply->has_fd);
     check_invariant();
     disconnect(&alice);
+    disconnect(&other);
+    disconnect(&third);
 }
 
 static void t_engine_quota_to_the_digit(void **state)
@@ -1089,7 +1108,7 @@ int main(void)
         ENGINE_TEST(t_engine_old_epoch_is_stale),
         ENGINE_TEST(t_engine_malformed_frames_close_only_their_sender),
         ENGINE_TEST(t_engine_lease_describes_the_slot),
-        ENGINE_TEST(t_engine_other_kinds_are_refused_by_name),
+        ENGINE_TEST(t_engine_kinds),
         ENGINE_TEST(t_engine_quota_to_the_digit),
         ENGINE_TEST(t_engine_pool_full_and_reuse),
         ENGINE_TEST(t_engine_hint_is_a_wish),

@@ -222,13 +222,22 @@ static void t_ledger_counts(void **state)
     struct bt_lease lease = {
         .slot = 1023, .generation = 9, .uid = 1, .role = BT_ROLE_GATEWAY, .environment = 3};
     assert_int_equal(bt_ledger_put(&ledger, &lease, BT_HOLD_RESERVED), 0);
-    assert_false(bt_ledger_has_role(&ledger, 1, 3, BT_ROLE_GATEWAY));
+    struct bt_lease like = lease;
+    assert_false(bt_ledger_has_role(&ledger, &like));
     assert_int_equal(bt_ledger_put(&ledger, &lease, BT_HOLD_LIVE), 0);
     assert_int_equal(ledger.live, 1);
     assert_int_equal(ledger.reserved, 0);
-    assert_true(bt_ledger_has_role(&ledger, 1, 3, BT_ROLE_GATEWAY));
-    assert_false(bt_ledger_has_role(&ledger, 1, 2, BT_ROLE_GATEWAY));
-    assert_false(bt_ledger_has_role(&ledger, 2, 3, BT_ROLE_GATEWAY));
+    assert_true(bt_ledger_has_role(&ledger, &like));
+    like.kind = BT_KIND_TAP_NAMED;
+    assert_true(bt_ledger_has_role(&ledger, &like));
+    like.kind = BT_KIND_BRIDGE;
+    assert_false(bt_ledger_has_role(&ledger, &like));
+    like = lease;
+    like.environment = 2;
+    assert_false(bt_ledger_has_role(&ledger, &like));
+    like = lease;
+    like.uid = 2;
+    assert_false(bt_ledger_has_role(&ledger, &like));
     assert_int_equal(ledger.last_generation, 9);
     lease.slot = 1024;
     assert_int_equal(bt_ledger_put(&ledger, &lease, BT_HOLD_LIVE), -ERANGE);

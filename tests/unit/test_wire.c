@@ -280,6 +280,43 @@ static void t_pool_every_slot(void **state)
     }
 }
 
+static void t_pool_places(void **state)
+{
+    (void)state;
+    struct bt_pool pool = {
+        .tap_base = BT_POOL_TAP_BASE_DEFAULT, .bridge_base = BT_POOL_BRIDGE_BASE_DEFAULT, .slots = 1024};
+    struct bt_place place;
+    static const uint8_t member[6] = {0x02, 0x42, 10, 242, 31, 251};
+    for (unsigned slot = 0; slot <= UINT16_MAX; slot++) {
+        for (unsigned role = 0; role < BT_ROLE_MAX; role++) {
+            bool is_gateway = role == BT_ROLE_GATEWAY;
+            int error = bt_pool_place(&pool, BT_KIND_BRIDGE, (enum bt_role)role, (uint16_t)slot, &place);
+            assert_int_equal(error, slot < 1024 ? 0 : -ERANGE);
+            if (error < 0)
+                continue;
+            assert_int_equal(place.host_address, BT_POOL_BRIDGE_BASE_DEFAULT + 8 * slot + 1);
+            assert_int_equal(place.gateway_address, place.host_address + 1);
+            assert_int_equal(place.guest_address, place.host_address + (is_gateway ? 1 : 2));
+            assert_int_equal(memcmp(place.guest_mac, place.gateway_mac, 6) == 0, is_gateway);
+        }
+    }
+    assert_int_equal(bt_pool_place(&pool, BT_KIND_BRIDGE, BT_ROLE_AGENT, 1023, &place), 0);
+    assert_string_equal(place.interface_name, "berthd1023");
+    assert_memory_equal(place.guest_mac, member, 6);
+    assert_int_equal(place.prefix_length, 29);
+    assert_int_equal(bt_pool_place(&pool, BT_KIND_TAP_FD, BT_ROLE_GATEWAY, 7, &place), 0);
+    assert_string_equal(place.interface_name, "berth7");
+    assert_int_equal(place.guest_address, BT_POOL_TAP_BASE_DEFAULT + 15);
+    assert_int_equal(place.prefix_length, 31);
+    assert_int_equal(place.gateway_address, 0);
+    assert_int_equal(bt_pool_place(&pool, BT_KIND_PF, BT_ROLE_AGENT, 7, &place), -EOPNOTSUPP);
+    pool.bridge_base = 0xfffffff8;
+    assert_int_equal(bt_pool_place(&pool, BT_KIND_BRIDGE, BT_ROLE_AGENT, 0, &place), 0);
+    assert_int_equal(bt_pool_place(&pool, BT_KIND_BRIDGE, BT_ROLE_AGENT, 1, &place), -ERANGE);
+    pool.bridge_base = 4;
+    assert_int_equal(bt_pool_place(&pool, BT_KIND_BRIDGE, BT_ROLE_AGENT, 0, &place), -ERANGE);
+}
+
 static void t_pool_refuses_impossible_pools(void **state)
 {
     (void)state;
@@ -304,6 +341,7 @@ int main(void)
         cmocka_unit_test(t_wire_refuses_what_is_outside_its_domain),
         cmocka_unit_test(t_wire_statuses_have_errnos),
         cmocka_unit_test(t_pool_every_slot),
+        cmocka_unit_test(t_pool_places),
         cmocka_unit_test(t_pool_refuses_impossible_pools),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

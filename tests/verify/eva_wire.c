@@ -79,6 +79,7 @@ void verify_pool(void);
 void verify_pool(void)
 {
     struct bt_pool pool;
+    struct bt_place place;
     uint32_t host, guest;
     char name[BT_INTERFACE_NAME_SIZE];
     uint8_t host_mac[6], guest_mac[6];
@@ -90,6 +91,8 @@ void verify_pool(void)
     }
     (void)!bt_pool_tap_name(&pool, slot, name);
     (void)!bt_pool_tap_macs(&pool, slot, host_mac, guest_mac);
+    (void)!bt_pool_place(&pool, (enum bt_kind)Frama_C_interval(0, BT_KIND_MAX),
+                         (enum bt_role)Frama_C_interval(0, BT_ROLE_MAX), slot, &place);
 }
 
 void verify_numbers(void);

@@ -154,7 +154,7 @@ int bt_kernel_lease(struct bt_kernel *kernel, struct bt_lease_table table, const
         return -EBUSY;
     assert(state->rules == BT_FAKE_NONE);
     *state = (struct bt_fake_slot){.has_device = true, .rules = BT_FAKE_LIVE, .lease = *lease};
-    if (lease->kind == BT_KIND_TAP_NAMED)
+    if (lease->kind != BT_KIND_TAP_FD)
         return 0;
     *ret_tap_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     assert(*ret_tap_fd >= 0);

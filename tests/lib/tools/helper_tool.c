@@ -8,7 +8,8 @@
  * --user, and relay frames between it and the leased TAP: a guest with a real network stack and no VM.
  *
  * Commands, also one a line on standard input:
- *   lease ROLE ENV [SLOT]   named ROLE ENV [SLOT] (a TAP to be opened by its name)   adopt SLOT GENERATION
+ *   lease ROLE ENV [SLOT]   named ROLE ENV [SLOT] (a TAP to be opened by its name)
+ *   bridge ROLE ENV [SLOT] (for containers)   adopt SLOT GENERATION
  * status   counters   seal   release   reconcile connect   close         keep: from now on connect and adopt
  * again by itself when the engine is gone quit Each prints one line: "WORD key=value..." or "error WORD
  * ENAME". "gone" when the engine has closed the connection. The program ends at "quit" or at the end of
@@ -236,6 +237,8 @@ static bool obey(struct tool *tool, char **words, int count)
         do_lease(tool, BT_KIND_TAP_FD, words, count);
     else if (strcmp(word, "named") == 0)
         do_lease(tool, BT_KIND_TAP_NAMED, words, count);
+    else if (strcmp(word, "bridge") == 0)
+        do_lease(tool, BT_KIND_BRIDGE, words, count);
     else if (strcmp(word, "adopt") == 0)
         do_adopt(tool, words, count);
     else if (strcmp(word, "status") == 0)
