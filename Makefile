@@ -27,7 +27,8 @@ HELPER := $(filter-out helper/main.c,$(call sources,helper))
 LIB := $(call sources,lib)
 RULES := $(call sources,policy/rules)
 ORCHESTRATOR := $(filter-out policy/orchestrator/main.c,$(call sources,policy/orchestrator))
-GATEWAY := $(filter-out policy/gateway/main.c,$(call sources,policy/gateway))
+DETECTORS := $(BUILD)/generated/detectors.c
+GATEWAY := $(filter-out policy/gateway/main.c,$(call sources,policy/gateway)) $(DETECTORS)
 POLICY_CLIENT := $(call sources,policy/client)
 VM := $(call sources,vm)
 INIT := $(filter-out vm/init/main.c,$(call sources,vm/init))
@@ -41,9 +42,10 @@ MODULES := $(IPC) $(IPC_CLIENT) $(HELPER) $(LIB) $(RULES) $(ORCHESTRATOR) $(GATE
 # ---- libraries ---------------------------------------------------------------------------------------------
 HELPER_LIBS := -lnftnl -lmnl -lseccomp -lcap-ng
 HOST_LIBS := -lssh2 -lcurl -larchive -lext2fs -lcom_err -lyaml -ljansson -lsqlite3 -lcrypto -lseccomp
-GATEWAY_STATIC_LIBS := -levent_core -lnghttp2 -lcares -ljansson -lssl -lcrypto
+GATEWAY_STATIC_LIBS := -levent_core -lnghttp2 -lcares -ljansson -lssl -lcrypto -lhs_runtime -lz -lbrotlidec -lbrotlicommon -lzstd -lm
 ORCHESTRATOR_STATIC_LIBS := -levent_extra -levent_core -ljansson -lsqlite3 -lcrypto -lm
-TEST_LIBS := -lcmocka $(HELPER_LIBS) $(HOST_LIBS) -levent_extra -levent_core -lnghttp2 -lcares -lssl -lpthread -lm
+TEST_LIBS := -lcmocka $(HELPER_LIBS) $(HOST_LIBS) -levent_extra -levent_core -lnghttp2 -lcares -lssl \
+             -lhs_runtime -lz -lbrotlidec -lbrotlienc -lbrotlicommon -lzstd -lpthread -lm
 
 PROGRAMS := $(addprefix $(BUILD)/,berth berth-helper berth-gateway berth-orchestrator berth-init berth-probe)
 STARTER := $(BUILD)/berth-helper-start
@@ -122,6 +124,16 @@ $(BUILD)/san/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(QUIET)$(CC) $(SANITIZE_CFLAGS) -MMD -MP -c -o $@ $<
+
+# The detectors of secrets, compiled from data at build time (policy/rules/detectors).
+$(BUILD)/tools/compile-detectors: $(call objects,policy/rules/detectors/compile.c $(LIB) $(IPC))
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^ -lhs -lyaml -ljansson -lcrypto
+$(DETECTORS): $(BUILD)/tools/compile-detectors $(wildcard policy/rules/detectors/*.yaml)
+	@mkdir -p $(@D)
+	$(call say,GEN)
+	$(QUIET)$< $@ $(filter %.yaml,$^)
 
 # ---- tests -------------------------------------------------------------------------------------------------
 # Every module in one archive of sanitised objects; a test links what it calls.

@@ -33,6 +33,7 @@ struct bt_filter_settings {
     /* A credential is injected into this exchange: what comes back must be readable, so accept-encoding
      * becomes identity, and a response in an unknown coding is blocked. */
     bool is_injected;
+    bool is_websocket; /* the request asks for the protocol "websocket" */
 };
 
 enum bt_filter_verdict {
@@ -69,9 +70,8 @@ struct bt_filter *bt_filter_free(struct bt_filter *filter); /* returns NULL */
 
 /* The head, as it will be sent but before a credential is injected. May change it: slices then point into the
  * filter, until the next call with this filter. Interim responses (1xx) are heads of their own and may come
- * before; after a 101 of "websocket" the bodies are read as WebSocket frames. A request's filter must have
- * seen its head before the response's filter sees one. On BT_FILTER_ASK the head is kept by the caller; it is
- * given again after the answer, and passes then. */
+ * before; after a 101 of "websocket" the bodies are read as WebSocket frames. On BT_FILTER_ASK the head is
+ * kept by the caller; it is given again after the answer, and passes then. */
 enum bt_filter_verdict bt_filter_head(struct bt_filter *filter, struct bt_message *head);
 
 /* A piece of the body. What may pass is added to out, before returning; with NULL as filter all of it is. */

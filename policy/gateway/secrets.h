@@ -9,17 +9,19 @@
 #define BERTH_POLICY_GATEWAY_SECRETS_H
 
 #include "lib/error.h"
+#include "policy/gateway/literals.h"
 
-#define BT_SECRET_MIN 8            /* shorter values would be found everywhere */
-#define BT_SECRET_MAX 4096         /* bytes of one */
-#define BT_SECRETS_MAX 64          /* of one agent */
-#define BT_SECRETS_BYTES_MAX 16384 /* of one agent, together */
+#define BT_SECRET_MIN 8           /* shorter values would be found everywhere */
+#define BT_SECRET_MAX 4096        /* bytes of one */
+#define BT_SECRETS_MAX 64         /* of one agent */
+#define BT_SECRETS_BYTES_MAX 8192 /* of one agent, together */
 
 enum bt_secret_kind {
     BT_SECRET_CREDENTIAL, /* injected by the gateway: also overwritten in responses */
     BT_SECRET_IDENTITY,   /* the agent's own token */
     BT_SECRET_CANARY,     /* a bait: whoever sends it was looking for secrets */
 };
+#define BT_SECRET_KINDS 3
 
 struct bt_secret {
     enum bt_secret_kind kind;
@@ -36,5 +38,9 @@ int bt_secrets_new(const struct bt_secret *secrets, size_t count, struct bt_secr
 struct bt_secrets *bt_secrets_keep(struct bt_secrets *secrets); /* one more reference; accepts NULL */
 struct bt_secrets *
 bt_secrets_free(struct bt_secrets *secrets); /* gives one back; wipes with the last; NULL */
+
+/* What dlp_scanner.c looks for; ids are enum bt_secret_kind. */
+const struct bt_literals *bt_secrets_literals(const struct bt_secrets *secrets);
+bool bt_secrets_have(const struct bt_secrets *secrets, enum bt_secret_kind kind);
 
 #endif
