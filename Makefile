@@ -24,6 +24,8 @@ sources = $(filter-out %_macos.c,$(wildcard $(addsuffix /*.c,$(1))))
 IPC := $(call sources,ipc/base ipc/wire ipc/chan)
 IPC_CLIENT := $(call sources,ipc/client)
 HELPER := $(filter-out helper/main.c,$(call sources,helper))
+# Of the macOS parts what runs anywhere: for tests; no program on Linux has it.
+HELPER_MACOS := $(call sources,helper/macos)
 LIB := $(call sources,lib)
 RULES := $(call sources,policy/rules)
 ORCHESTRATOR := $(filter-out policy/orchestrator/main.c,$(call sources,policy/orchestrator))
@@ -36,7 +38,7 @@ PROBE := $(filter-out vm/probe/main.c,$(call sources,vm/probe))
 IMAGES := $(call sources,images)
 BACKENDS := $(call sources,backends)
 FRONTEND := $(filter-out frontend/main.c,$(call sources,frontend))
-MODULES := $(IPC) $(IPC_CLIENT) $(HELPER) $(LIB) $(RULES) $(ORCHESTRATOR) $(GATEWAY) $(POLICY_CLIENT) $(VM) $(INIT) \
+MODULES := $(IPC) $(IPC_CLIENT) $(HELPER) $(HELPER_MACOS) $(LIB) $(RULES) $(ORCHESTRATOR) $(GATEWAY) $(POLICY_CLIENT) $(VM) $(INIT) \
            $(PROBE) $(IMAGES) $(BACKENDS) $(FRONTEND)
 
 # ---- libraries ---------------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ SANITIZED_PROGRAMS := $(addprefix $(BUILD)/san/,berth-helper berth-gateway berth
 # Programs that test scripts start: the namespace of the test world, a client of the helper.
 TEST_TOOLS := $(patsubst tests/lib/tools/%.c,$(BUILD)/tests/tools/%,$(wildcard tests/lib/tools/*.c))
 tests: $(TEST_TOOLS) $(STARTER)
-$(BUILD)/tests/tools/%: $(BUILD)/obj/tests/lib/tools/%.o $(call objects,$(IPC_CLIENT) $(IPC))
+$(BUILD)/tests/tools/%: $(BUILD)/obj/tests/lib/tools/%.o $(call objects,$(IPC_CLIENT) $(IPC) $(HELPER_MACOS))
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^

@@ -119,7 +119,6 @@ median() {
 
 by_commands() {
     local round began middle
-    nft 'add table inet byhand; add set inet byhand slots { type ifname; }' || fail "nft"
     for round in $(seq 64); do
         began=$(now_us)
         make_by_commands 0 || fail "commands"
@@ -129,17 +128,53 @@ by_commands() {
     done >commands
     FIGURES[commands_make]=$(cut -d' ' -f1 commands | median)
     FIGURES[commands_pair]=$(cut -d' ' -f2 commands | median)
+}
+
+# 512 slots by a loop, as a script would; a loop that is not through after a minute is cut off, and says so.
+MANY=512
+loop_by_commands() {
+    local round made=0 began middle
     began=$(now_us)
-    for round in $(seq 64); do make_by_commands "$round" || fail "commands"; done
+    for round in $(seq $MANY); do
+        make_by_commands "$round" || fail "commands"
+        made=$round
+        [ $(($(now_us) - began)) -lt 60000000 ] || break
+    done
     middle=$(now_us)
-    for round in $(seq 64); do remove_by_commands "$round" || fail "commands"; done
-    FIGURES[commands_fill]=$(calculate "($middle - $began) / 1000" %.1f)
-    FIGURES[commands_empty]=$(calculate "($(now_us) - $middle) / 1000" %.1f)
-    nft delete table inet byhand
+    for round in $(seq "$made"); do remove_by_commands "$round" || fail "commands"; done
+    FIGURES[loop_count]=$made
+    FIGURES[loop_make]=$(calculate "($middle - $began) / 1000" %.0f)
+    FIGURES[loop_remove]=$(calculate "($(now_us) - $middle) / 1000" %.0f)
+}
+
+# The same in one run of ip and one of nft, and deleted as one group: the best that the commands can do.
+batch_by_commands() {
+    local round began middle
+    for round in $(seq $MANY); do
+        echo "tuntap add mode tap name byhand$round"
+        echo "addr add 10.99.$((round / 100)).$((round % 100 * 2))/31 dev byhand$round"
+        echo "link set byhand$round group 99 up"
+    done >batch.ip
+    seq -f 'byhand%.0f' -s , $MANY | sed 's/.*/add element inet byhand slots { & }/' >batch.nft
+    began=$(now_us)
+    { ip -batch batch.ip && nft -f batch.nft; } || fail "commands"
+    middle=$(now_us)
+    { nft flush set inet byhand slots && ip link del group 99; } || fail "commands"
+    FIGURES[batch_make]=$(calculate "($middle - $began) / 1000" %.0f)
+    FIGURES[batch_remove]=$(calculate "($(now_us) - $middle) / 1000" %.0f)
+}
+
+# What no program can go below: the kernel's own work for one slot, as root, without engine and commands.
+by_kernel() {
+    local said name value _
+    said=$("$SOURCE/build/bench/bench_kernel" byhand slots 500) || fail "bench_kernel failed"
+    while read -r name value _; do FIGURES[$name]=$value; done <<<"$said"
 }
 
 verbs() {
     local count
+    nft 'add table inet byhand; add set inet byhand slots { type ifname; }' || fail "nft"
+    by_kernel
     measure $ALICE pairs 2000
     by_commands
     measure $ALICE again 50
@@ -147,6 +182,11 @@ verbs() {
     figure "LEASE, median" "${FIGURES[lease_median]} us (99 %: ${FIGURES[lease_p99]})"
     figure "RELEASE, median" "${FIGURES[release_median]} us (99 %: ${FIGURES[release_p99]})"
     figure "both, median (goal: at most 1000 us)" "${FIGURES[pair_median]} us (99 %: ${FIGURES[pair_p99]})"
+    figure "the kernel alone: TAP, address, up, one nft element; median of 500" "${FIGURES[kernel_make]} us"
+    figure "the kernel alone: element out, link down" "${FIGURES[kernel_take_back]} us"
+    figure "ratio: LEASE / the kernel alone (aim: 2)" "$(calculate "${FIGURES[lease_median]} / ${FIGURES[kernel_make]}" %.2f)"
+    figure "ratio: both / the kernel alone" \
+        "$(calculate "${FIGURES[pair_median]} / (${FIGURES[kernel_make]} + ${FIGURES[kernel_take_back]})" %.2f)"
     figure "by ip and nft commands: made and removed, median of 64" "${FIGURES[commands_pair]} us (made: ${FIGURES[commands_make]})"
     figure "ratio, made: commands / LEASE" "$(calculate "${FIGURES[commands_make]} / ${FIGURES[lease_median]}" %.1f)"
     figure "ratio, made and removed (expected: at least 20)" \
@@ -154,15 +194,26 @@ verbs() {
     figure "the TAP's last close, by its owner, median" "${FIGURES[close_median]} us"
     figure "from RELEASE until the slot is leasable again, median of 50" \
         "$(calculate "${FIGURES[leasable_again_median]} / 1000" %.1f) ms"
+    many
+    nft delete table inet byhand
+}
+
+many() {
+    local count
     echo "Many slots"
-    for count in 64 256 1024; do
+    for count in 64 256 512 1024; do
         measure $ALICE fill $count
         figure "$count slots leased / given back / all leasable again" \
             "${FIGURES[fill_${count}_lease]} / ${FIGURES[fill_${count}_give_back]} / ${FIGURES[fill_${count}_leasable_again]} ms"
     done
-    figure "64 by commands: made / removed" "${FIGURES[commands_fill]} / ${FIGURES[commands_empty]} ms"
-    figure "ratio for 64 (made and removed)" \
-        "$(calculate "(${FIGURES[commands_fill]} + ${FIGURES[commands_empty]}) / (${FIGURES[fill_64_lease]} + ${FIGURES[fill_64_leasable_again]})" %.1f)"
+    batch_by_commands
+    figure "$MANY in one batch of ip and of nft, deleted as a group: made / removed" \
+        "${FIGURES[batch_make]} / ${FIGURES[batch_remove]} ms"
+    loop_by_commands
+    figure "${FIGURES[loop_count]} by a loop of commands: made / removed" "${FIGURES[loop_make]} / ${FIGURES[loop_remove]} ms"
+    figure "ratio a slot (made and removed): loop of commands / helper" \
+        "$(calculate "(${FIGURES[loop_make]} + ${FIGURES[loop_remove]}) / ${FIGURES[loop_count]} / \
+            ((${FIGURES[fill_${MANY}_lease]} + ${FIGURES[fill_${MANY}_leasable_again]}) / $MANY)" %.1f)"
 }
 
 # ---- packets -----------------------------------------------------------------------------------------------------

@@ -1,13 +1,14 @@
 #!/bin/bash
 # What the helper's own code asks of other code: from libc only what is listed here, from libraries only netlink,
 # seccomp and capabilities. No allocation, no stdio, no environment, no execution, no name service.
-# Not of helper/admin*.c: those are the administrator's commands, run by hand in a process of their own that never
+# Not of helper/macos/apply.c: that is the process which runs pfctl there, and part of no engine. And
+# not of helper/admin*.c: those are the administrator's commands, run by hand in a process of their own that never
 # becomes an engine; they print, and start useradd or systemctl. That no engine object calls them is checked below.
 set -euo pipefail
 # shellcheck source=tests/lint/common.bash
 . "$(dirname "$0")/common.bash"
 
-mapfile -t sources < <(tree_files 'helper/*.c' 'ipc/base/*.c' 'ipc/wire/*.c' 'ipc/chan/*.c' | grep -vE '_macos\.c$|^helper/admin[a-z_]*\.c$|^helper/starter/')
+mapfile -t sources < <(tree_files 'helper/*.c' 'ipc/base/*.c' 'ipc/wire/*.c' 'ipc/chan/*.c' | grep -vE '_macos\.c$|^helper/admin[a-z_]*\.c$|^helper/starter/|^helper/macos/apply\.c$')
 objects=()
 for source in "${sources[@]}"; do
     object="build/obj/${source%.c}.o"
