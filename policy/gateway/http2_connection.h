@@ -22,6 +22,7 @@ struct bt_http2_stream {
     TAILQ_ENTRY(bt_http2_stream) drained_link; /* in http2->drained, while is_drained */
     struct bt_http2 *http2;                    /* NULL: over on the wire */
     int32_t id;                                /* 0: the request was not handed to nghttp2 yet */
+    size_t held;                               /* delivered, not consumed */
     struct evbuffer *output;                   /* of the body, not framed yet */
     struct bt_http2_fields *trailers;          /* to be sent behind it, or NULL */
 
@@ -91,6 +92,8 @@ struct bt_http2_stream *bt_http2_stream_new(struct bt_http2 *http2, int32_t id);
 void bt_http2_stream_detach(struct bt_http2_stream *stream);
 /* The same for one that its owner may still count on: on_abort, unless it is complete or silent. */
 void bt_http2_stream_lose(struct bt_http2_stream *stream, enum bt_abort reason);
+/* Resets it with this code (NGHTTP2_*), and on_abort (PROTOCOL), unless it is silent. */
+void bt_http2_stream_break(struct bt_http2_stream *stream, uint32_t code);
 bool bt_http2_stream_is_complete(const struct bt_http2_stream *stream);
 
 #endif

@@ -151,8 +151,10 @@ static int take_head(struct bt_http2 *http2, const nghttp2_frame *frame)
     if (stream == NULL || stream->is_silent)
         return 0;
     if (bt_http2_head_finish(http2->head, http2->scheme) == NULL) {
-        (void)nghttp2_submit_rst_stream(http2->session, NGHTTP2_FLAG_NONE, id, NGHTTP2_PROTOCOL_ERROR);
-        return tell_malformed(http2, http2->head->error);
+        int result = tell_malformed(http2, http2->head->error);
+        if (result == 0)
+            bt_http2_stream_break(stream, NGHTTP2_PROTOCOL_ERROR);
+        return result == 0 ? go_on(http2) : result;
     }
     if (http2->head->kind == BT_HTTP2_RESPONSE)
         return take_response(http2, stream, is_end);
@@ -163,11 +165,12 @@ static int take_head(struct bt_http2 *http2, const nghttp2_frame *frame)
  * ------------------------------------------------------------------------------------------------
  */
 
-/* Types that nghttp2 does not know are skipped by it without a word. */
+/* Priorities are not for on_frame: nghttp2 skips them. (Types that it does not know it skips without any
+ * word; they cost no more than their bytes.) */
 static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *context)
 {
     (void)session;
-    if (hd->type > NGHTTP2_CONTINUATION)
+    if (hd->type == NGHTTP2_PRIORITY)
         bt_http2_spend(context, COST_CONTROL);
     return 0;
 }
@@ -240,6 +243,8 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     case NGHTTP2_PING:
         take_ping(http2, frame);
         return 0;
+    case NGHTTP2_PRIORITY:
+        return 0;
     default:
         bt_http2_spend(http2, COST_CONTROL);
         return 0;
@@ -269,6 +274,13 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
         (void)nghttp2_session_consume_stream(session, id, length);
         return 0;
     }
+    if (length > BT_STREAM_HELD_MAX - stream->held) {
+        /* More than its window. nghttp2 resets it too, but goes on to deliver until that is sent. */
+        bt_http2_spend(http2, COST_RESET);
+        bt_http2_stream_break(stream, NGHTTP2_FLOW_CONTROL_ERROR);
+        return go_on(http2);
+    }
+    stream->held += length;
     stream->base.events->on_data(stream->base.context, &stream->base, data, length);
     return go_on(http2);
 }

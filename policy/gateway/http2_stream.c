@@ -75,11 +75,18 @@ static void reset(struct bt_http2_stream *stream, uint32_t code)
     bt_http2_schedule(http2);
 }
 
+void bt_http2_stream_break(struct bt_http2_stream *stream, uint32_t code)
+{
+    if (stream->is_silent)
+        return;
+    reset(stream, code);
+    stream->base.events->on_abort(stream->base.context, &stream->base, BT_ABORT_PROTOCOL);
+}
+
 /* Something that must not be sent, or no memory for it: nobody gets a part of it. */
 static int give_up(struct bt_http2_stream *stream)
 {
-    reset(stream, NGHTTP2_INTERNAL_ERROR);
-    stream->base.events->on_abort(stream->base.context, &stream->base, BT_ABORT_PROTOCOL);
+    bt_http2_stream_break(stream, NGHTTP2_INTERNAL_ERROR);
     return -EPIPE;
 }
 
@@ -231,7 +238,9 @@ static int send_head(struct bt_stream *base, const struct bt_message *head, bool
 static void consume(struct bt_stream *base, size_t length)
 {
     struct bt_http2_stream *stream = of(base);
-    if (stream->http2 == NULL || stream->id == 0)
+    length = length < stream->held ? length : stream->held;
+    stream->held -= length;
+    if (stream->http2 == NULL || length == 0)
         return;
     if (nghttp2_session_consume_stream(stream->http2->session, stream->id, length) != 0)
         bt_http2_terminate(stream->http2, NGHTTP2_INTERNAL_ERROR, "out of memory for this connection");
