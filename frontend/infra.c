@@ -163,12 +163,12 @@ static int start_member(struct up *up, size_t index, struct bt_keeper_handle *re
     int result = bt_folder_make(folder, 0700, error);
     if (result < 0)
         return result;
-    json_t *request =
-        json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:o, s:s?, s:I}", "kind", roles[index], "environment",
-                  up->environment, "environment_number", (int)up->environment_number, "folder", folder,
-                  "helper_socket", up->config->helper_socket, "host_key", up->host_key, "gateway_secret",
-                  up->gateway_secret, "resolvers", list_to_json(&up->resolvers), "parent_proxy",
-                  up->config->parent_proxy, "idle_stop_seconds", (json_int_t)up->config->idle_stop_seconds);
+    json_t *request = json_pack(
+        "{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:s?, s:I}", "kind", roles[index], "environment",
+        up->environment, "environment_number", (int)up->environment_number, "folder", folder, "helper_socket",
+        up->config->helper_socket, "host_key", up->host_key, "gateway_secret", up->gateway_secret,
+        "resolvers", list_to_json(&up->resolvers), "trust", list_to_json(&up->config->trust), "parent_proxy",
+        up->config->parent_proxy, "idle_stop_seconds", (json_int_t)up->config->idle_stop_seconds);
     result = bt_keeper_start(request, ret_handle, error);
     json_decref(request);
     return result;

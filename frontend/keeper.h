@@ -103,6 +103,10 @@ struct bt_keeper_watch {
  * is awaited here and the lease is taken back; only a lost lease is told, with the reason in *error. */
 enum bt_keeper_event bt_keeper_wait(struct bt_keeper *keeper, const struct bt_keeper_watch *watch,
                                     int *ret_client_fd, int *ret_index, struct bt_error *error);
+/* PEM of what programs in the guest trust: the host's roots, gateway.trust and, for agents (has_authority), the
+ * user's authority. The caller frees it. */
+int bt_keeper_trust(const struct bt_keeper *keeper, bool has_authority, struct bt_buffer *ret_trust,
+                    struct bt_error *error);
 /* SIGTERM and SIGINT are taken by bt_keeper_wait from now on. */
 int bt_keeper_signals_open(void);
 

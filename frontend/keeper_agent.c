@@ -14,8 +14,6 @@
 #define CONNECT_DEADLINE_MS 120000
 #define SSH_PORT 22
 #define TOKEN_BYTES 32U
-#define TRUST_MAX (8UL * 1024 * 1024)
-#define HOST_TRUST "/etc/ssl/certs/ca-certificates.crt"
 #define PROGRAM_MAX (64UL * 1024 * 1024)
 #define STOP_GRACE_MS 3000
 #define WATCH_MS 3000
@@ -47,31 +45,6 @@ static int make_secrets(struct bt_keeper_agent *agent, struct bt_guest_keys *key
     agent->secrets.credential_key = random_text();
     agent->secrets.canary = random_text();
     return bt_agent_secrets_save(agent->keeper->folder, &agent->secrets, error);
-}
-
-/* The host's own roots and the configured ones: what programs in the guest may trust. */
-static int collect_trust(const struct bt_keeper *keeper, struct bt_buffer *trust, struct bt_error *error)
-{
-    size_t index;
-    const json_t *path;
-    trust->limit = TRUST_MAX;
-    if (access(HOST_TRUST, R_OK) == 0) {
-        int result = bt_file_read(HOST_TRUST, TRUST_MAX, trust, error);
-        if (result < 0)
-            return result;
-        trust->limit = TRUST_MAX;
-    }
-    json_array_foreach(json_object_get(keeper->request, "trust"), index, path)
-    {
-        bt_auto_buffer own = {0};
-        int result = bt_file_read(json_string_value(path), TRUST_MAX, &own, error);
-        if (result < 0)
-            return result;
-        if (bt_buffer_add_text(trust, "\n") < 0 || bt_buffer_add(trust, own.data, own.length) < 0)
-            return bt_fail(error, BT_EXIT_ERROR, EFBIG, "shorten gateway.trust in config.yaml",
-                           "the trusted certificates are more than %lu bytes", TRUST_MAX);
-    }
-    return 0;
 }
 
 static int boot(struct bt_keeper_agent *agent, const struct bt_guest_keys *keys,
@@ -134,7 +107,7 @@ static int start_guest(struct bt_keeper_agent *agent, struct bt_error *error)
     double started = bt_keeper_now_ms();
     int result = make_secrets(agent, &keys, error);
     if (result == 0)
-        result = collect_trust(keeper, &trust, error);
+        result = bt_keeper_trust(keeper, true, &trust, error);
     bt_keeper_step(keeper, "keys", started);
     started = bt_keeper_now_ms();
     if (result == 0)

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "frontend/authority.h"
 #include "frontend/keeper.h"
 
 #define BOOT_DEADLINE_MS 120000
@@ -38,11 +39,12 @@ static json_t *gateway_document(const struct bt_keeper *keeper)
     bt_auto_free char *bridge = pool_block(keeper->helper.pool.bridge_base, 8U * BT_POOL_SLOTS_MAX);
     bt_ipv4_format(keeper->lease.host_address, host);
     bt_auto_free char *orchestrator = bt_string_format("%s:%u", host, BT_ORCHESTRATOR_PORT);
-    return json_pack("{s:s, s:s, s:O, s:O, s:s, s:{s:s, s:s}}", "orchestrator", orchestrator, "secret",
-                     bt_keeper_text(keeper, "gateway_secret"), "resolvers",
+    return json_pack("{s:s, s:s, s:O, s:O, s:s, s:s, s:[s], s:{s:s, s:s}}", "orchestrator", orchestrator,
+                     "secret", bt_keeper_text(keeper, "gateway_secret"), "resolvers",
                      json_object_get(keeper->request, "resolvers"), "parent_proxy",
-                     json_object_get(keeper->request, "parent_proxy"), "listen", "0.0.0.0", "pool", "tap",
-                     tap, "bridge", bridge);
+                     json_object_get(keeper->request, "parent_proxy"), "listen", "0.0.0.0", "authority",
+                     BT_GUEST_FOLDER "/config/authority.pem", "trust", BT_GUEST_FOLDER "/config/trust.pem",
+                     "pool", "tap", tap, "bridge", bridge);
 }
 
 static json_t *orchestrator_document(const struct bt_keeper *keeper)
@@ -58,21 +60,53 @@ static json_t *orchestrator_document(const struct bt_keeper *keeper)
                      "host_key_sha256", key, "gateway_secret_sha256", secret);
 }
 
+/* The guest's configuration; all of it is secret. */
+struct configuration {
+    char *text;
+    struct bt_buffer authority, trust; /* a gateway's */
+};
+
+static void configuration_wipe(struct configuration *configuration)
+{
+    if (configuration->text != NULL)
+        explicit_bzero(configuration->text, strlen(configuration->text));
+    free(configuration->text);
+    bt_buffer_wipe(&configuration->authority);
+    bt_buffer_free(&configuration->trust);
+}
+
+static int configure(const struct bt_keeper *keeper, struct configuration *configuration,
+                     struct bt_error *error)
+{
+    bool is_gateway = keeper->role == BT_ROLE_GATEWAY;
+    json_t *document = is_gateway ? gateway_document(keeper) : orchestrator_document(keeper);
+    configuration->text = document == NULL ? NULL : json_dumps(document, JSON_INDENT(1));
+    json_decref(document);
+    if (configuration->text == NULL)
+        return bt_fail(error, BT_EXIT_ERROR, ENOMEM, NULL, "cannot write the guest's configuration");
+    int result = is_gateway ? bt_authority_get(&keeper->paths, &configuration->authority, error) : 0;
+    return result == 0 && is_gateway ? bt_keeper_trust(keeper, false, &configuration->trust, error) : result;
+}
+
 static int start_guest(struct bt_keeper *keeper, int tap_fd, struct bt_error *error)
 {
     bool is_gateway = keeper->role == BT_ROLE_GATEWAY;
     struct bt_image kernel = {0};
     struct bt_image programs = {0};
-    json_t *document = is_gateway ? gateway_document(keeper) : orchestrator_document(keeper);
-    bt_auto_free char *text = document == NULL ? NULL : json_dumps(document, JSON_INDENT(1));
-    json_decref(document);
-    if (text == NULL)
-        return bt_fail(error, BT_EXIT_ERROR, ENOMEM, NULL, "cannot write the guest's configuration");
-    int result = bt_image_get(&keeper->paths, "kernel", false, NULL, &kernel, error);
+    BT_CLEANUP(configuration_wipe) struct configuration configuration = {0};
+    int result = configure(keeper, &configuration, error);
+    if (result == 0)
+        result = bt_image_get(&keeper->paths, "kernel", false, NULL, &kernel, error);
     if (result == 0)
         result = bt_image_get(&keeper->paths, "infra", false, NULL, &programs, error);
+    if (result < 0)
+        return result;
     struct bt_guest_file files[] = {
-        {is_gateway ? "config/gateway.json" : "config/orchestrator.json", text, strlen(text), 0400}};
+        {is_gateway ? "config/gateway.json" : "config/orchestrator.json", configuration.text,
+         strlen(configuration.text), 0400},
+        {"config/authority.pem", configuration.authority.data, configuration.authority.length, 0400},
+        {"config/trust.pem", configuration.trust.data, configuration.trust.length, 0400},
+    };
     struct bt_guest_plan plan = {
         .role = is_gateway ? BT_GUEST_GATEWAY : BT_GUEST_ORCHESTRATOR,
         .host_name = is_gateway ? "gateway" : "orchestrator",
@@ -84,14 +118,12 @@ static int start_guest(struct bt_keeper *keeper, int tap_fd, struct bt_error *er
         .lease = &keeper->lease,
         .tap_fd = tap_fd,
         .files = files,
-        .file_count = BT_ARRAY_LENGTH(files),
+        .file_count = is_gateway ? BT_ARRAY_LENGTH(files) : 1,
         .console_fd = keeper->console.write_fd,
     };
-    if (result == 0)
-        result = keeper->backend->prepare(&plan, error);
+    result = keeper->backend->prepare(&plan, error);
     if (result == 0)
         result = keeper->backend->launch(&plan, &keeper->guest, error);
-    explicit_bzero(text, strlen(text));
     bt_fd_close(&keeper->console.write_fd);
     return result;
 }

@@ -116,15 +116,14 @@ static int make_extensions(struct bt_certificates *certificates)
     return result;
 }
 
-int bt_certificates_new(const char *certificate, const char *key, struct bt_certificates **ret_certificates,
+int bt_certificates_new(const char *authority, struct bt_certificates **ret_certificates,
                         struct bt_error *error)
 {
-    static const char *const hint =
-        "remove authority.pem and authority.key after `berth down`: new ones are made";
+    static const char *const hint = "remove authority.pem after `berth down`: a new one is made";
     struct bt_certificates *certificates = bt_new(1, sizeof(*certificates));
     TAILQ_INIT(&certificates->ages);
-    certificates->authority = read_certificate(certificate);
-    certificates->authority_key = read_key(key);
+    certificates->authority = read_certificate(authority);
+    certificates->authority_key = read_key(authority);
     certificates->leaf_key = EVP_EC_gen("P-256");
     if (certificates->authority == NULL || certificates->authority_key == NULL ||
         certificates->leaf_key == NULL ||

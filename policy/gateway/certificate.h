@@ -13,8 +13,8 @@
 
 struct bt_certificates;
 
-/* certificate and key: the authority's, PEM. -EINVAL when they are not one, or do not belong together. */
-int bt_certificates_new(const char *certificate, const char *key, struct bt_certificates **ret_certificates,
+/* authority: certificate and private key, PEM. -EINVAL when they are not one, or do not belong together. */
+int bt_certificates_new(const char *authority, struct bt_certificates **ret_certificates,
                         struct bt_error *error);
 struct bt_certificates *bt_certificates_free(struct bt_certificates *certificates); /* accepts NULL */
 

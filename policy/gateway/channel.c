@@ -535,8 +535,12 @@ void bt_channel_set_events(struct bt_channel *channel, const struct bt_channel_e
 {
     channel->events = events;
     channel->context = context;
-    if (evbuffer_get_length(channel->input) == 0 && channel->end == BT_CHANNEL_OPEN)
-        return;
+    if (evbuffer_get_length(channel->input) > 0 || channel->end != BT_CHANNEL_OPEN)
+        bt_channel_poke(channel);
+}
+
+void bt_channel_poke(struct bt_channel *channel)
+{
     channel->has_news = true;
     event_active(&channel->readable, 0, 0);
 }

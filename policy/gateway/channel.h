@@ -55,6 +55,9 @@ struct bt_channel *bt_channel_reset(struct bt_channel *channel);
 /* Another owner. Input that is there already is told to it from the loop, as if it had just come. */
 void bt_channel_set_events(struct bt_channel *channel, const struct bt_channel_events *events, void *context);
 
+/* Has on_read called from the loop, whether there is anything new or not. */
+void bt_channel_poke(struct bt_channel *channel);
+
 /* Begins TLS; ssl is taken over, with its role set (SSL_set_accept_state, SSL_set_connect_state). Input that
  * is there already (the ClientHello) is read first. A handshake that fails is BT_CHANNEL_BROKEN. */
 void bt_channel_start_tls(struct bt_channel *channel, SSL *ssl);

@@ -9,7 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include "lib/file.h"
 #include "lib/memory.h"
 #include "policy/gateway/http.h"
 
@@ -25,8 +28,10 @@ struct bt_dial {
     bt_dial_done *done;
     void *context;
     struct bt_resolve *resolve;
-    struct event *start; /* when there is nothing to resolve */
-    struct bufferevent *upstream;
+    struct event *start;      /* when there is nothing to resolve */
+    struct event *connecting; /* a socket that is being connected: connecting_fd */
+    evutil_socket_t connecting_fd;
+    struct bt_channel *channel; /* to the parent proxy */
     uint32_t addresses[ATTEMPTS_MAX];
     size_t address_count, attempt;
     char last_error[96];
@@ -49,6 +54,12 @@ void bt_dial_tune_socket(evutil_socket_t fd)
         (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(options[i].value));
 }
 
+static void stop_connecting(struct bt_dial *dial)
+{
+    if (dial->connecting != NULL)
+        event_free(BT_TAKE(dial->connecting));
+}
+
 struct bt_dial *bt_dial_cancel(struct bt_dial *dial)
 {
     if (dial == NULL)
@@ -57,8 +68,10 @@ struct bt_dial *bt_dial_cancel(struct bt_dial *dial)
         bt_resolve_cancel(dial->resolve);
     if (dial->start != NULL)
         event_free(dial->start);
-    if (dial->upstream != NULL)
-        bufferevent_free(dial->upstream);
+    stop_connecting(dial);
+    if (dial->connecting_fd >= 0)
+        (void)evutil_closesocket(dial->connecting_fd);
+    bt_channel_free(dial->channel);
     free(dial);
     return NULL;
 }
@@ -78,10 +91,9 @@ static void succeed(struct bt_dial *dial)
     struct bt_dial_result result = {.address = dial->addresses[dial->attempt]};
     bt_dial_done *done = dial->done;
     void *context = dial->context;
-    (void)bufferevent_disable(dial->upstream, EV_READ);
-    bufferevent_setcb(dial->upstream, NULL, NULL, NULL, NULL);
-    bufferevent_set_timeouts(dial->upstream, NULL, NULL);
-    result.upstream = BT_TAKE(dial->upstream);
+    stop_connecting(dial);
+    bt_channel_set_events(dial->channel, NULL, NULL);
+    result.channel = BT_TAKE(dial->channel);
     bt_dial_cancel(dial);
     done(context, &result);
 }
@@ -91,7 +103,11 @@ static void try_next(struct bt_dial *dial);
 static void attempt_failed(struct bt_dial *dial, const char *why)
 {
     (void)snprintf(dial->last_error, sizeof(dial->last_error), "%s", why);
-    bufferevent_free(BT_TAKE(dial->upstream));
+    stop_connecting(dial);
+    if (dial->connecting_fd >= 0)
+        (void)evutil_closesocket(dial->connecting_fd);
+    dial->connecting_fd = -1;
+    dial->channel = bt_channel_free(dial->channel);
     dial->attempt++;
     try_next(dial);
 }
@@ -99,25 +115,29 @@ static void attempt_failed(struct bt_dial *dial, const char *why)
 static void ask_parent(struct bt_dial *dial)
 {
     const struct bt_parent_proxy *parent = &dial->gateway->settings.parent;
-    struct evbuffer *output = bufferevent_get_output(dial->upstream);
+    struct evbuffer *output = bt_channel_output(dial->channel);
     (void)evbuffer_add_printf(output, "CONNECT %s:%u HTTP/1.1\r\nHost: %s:%u\r\n", dial->host, dial->port,
                               dial->host, dial->port);
     if (parent->authorization[0] != '\0')
         (void)evbuffer_add_printf(output, "Proxy-Authorization: Basic %s\r\n", parent->authorization);
     (void)evbuffer_add(output, "\r\n", 2);
-    (void)bufferevent_enable(dial->upstream, EV_READ | EV_WRITE);
+    bt_channel_touch(dial->channel);
 }
 
 /* The parent proxy's answer to CONNECT. */
-static void on_read(struct bufferevent *upstream, void *context)
+static void on_parent_read(void *context)
 {
     struct bt_dial *dial = context;
-    struct evbuffer *input = bufferevent_get_input(upstream);
+    struct evbuffer *input = bt_channel_input(dial->channel);
     size_t length = evbuffer_get_length(input);
     struct bt_http_head head;
     int result = bt_http_response_parse((const char *)evbuffer_pullup(input, -1), length, &head);
-    if (result == -EAGAIN)
+    if (result == -EAGAIN && bt_channel_end_of(dial->channel) == BT_CHANNEL_OPEN)
         return;
+    if (result == -EAGAIN) {
+        attempt_failed(dial, "it closed the connection");
+        return;
+    }
     if (result < 0) {
         fail(dial, dial->addresses[dial->attempt], "connect-failed",
              "the parent proxy's answer cannot be read", "");
@@ -133,47 +153,66 @@ static void on_read(struct bufferevent *upstream, void *context)
     succeed(dial);
 }
 
-static void on_event(struct bufferevent *upstream, short events, void *context)
+/* The time limit stays armed while a parent proxy is asked. */
+static void on_connected(evutil_socket_t fd, short what, void *context)
 {
+    static const struct bt_channel_events parent_events = {.on_read = on_parent_read};
+    static const struct timeval limit = {CONNECT_TIMEOUT_S, 0};
     struct bt_dial *dial = context;
-    if ((events & BEV_EVENT_CONNECTED) != 0) {
-        bt_dial_tune_socket(bufferevent_getfd(upstream));
-        if (uses_parent(dial) && dial->is_tunnel)
-            ask_parent(dial);
-        else
-            succeed(dial);
+    int failure = 0;
+    socklen_t size = sizeof(failure);
+    bool is_tunnel = uses_parent(dial) && dial->is_tunnel;
+    if ((what & EV_TIMEOUT) != 0) {
+        attempt_failed(dial, "no answer in 10 seconds");
         return;
     }
-    if ((events & BEV_EVENT_TIMEOUT) != 0)
-        attempt_failed(dial, "no answer in 10 seconds");
-    else if ((events & BEV_EVENT_ERROR) != 0)
-        attempt_failed(dial, strerror(EVUTIL_SOCKET_ERROR()));
-    else
-        attempt_failed(dial, "it closed the connection");
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size) < 0 || failure != 0) {
+        attempt_failed(dial, strerror(failure));
+        return;
+    }
+    stop_connecting(dial);
+    bt_dial_tune_socket(fd);
+    dial->connecting_fd = -1;
+    dial->channel = bt_channel_new(dial->gateway->channels, fd, is_tunnel ? &parent_events : NULL, dial);
+    if (!is_tunnel) {
+        succeed(dial);
+        return;
+    }
+    dial->connecting = evtimer_new(dial->gateway->base, on_connected, dial);
+    if (dial->connecting == NULL)
+        abort(); /* out of memory, as in bt_new */
+    (void)event_add(dial->connecting, &limit);
+    ask_parent(dial);
+}
+
+/* Begins to connect. Returns 0 or a negative errno. */
+static int begin_attempt(struct bt_dial *dial, uint32_t to)
+{
+    static const struct timeval limit = {CONNECT_TIMEOUT_S, 0};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET,
+        .sin_port = htons(uses_parent(dial) ? dial->gateway->settings.parent.port : dial->port),
+        .sin_addr.s_addr = htonl(to),
+    };
+    bt_auto_fd fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 && errno != EINPROGRESS)
+        return -errno;
+    dial->connecting = event_new(dial->gateway->base, fd, EV_WRITE, on_connected, dial);
+    if (dial->connecting == NULL || event_add(dial->connecting, &limit) < 0)
+        abort(); /* out of memory, as in bt_new */
+    dial->connecting_fd = bt_fd_take(&fd);
+    return 0;
 }
 
 static void try_next(struct bt_dial *dial)
 {
-    static const struct timeval limit = {CONNECT_TIMEOUT_S, 0};
     while (dial->attempt < dial->address_count) {
-        struct sockaddr_in address = {
-            .sin_family = AF_INET,
-            .sin_port = htons(uses_parent(dial) ? dial->gateway->settings.parent.port : dial->port),
-            .sin_addr.s_addr = htonl(dial->addresses[dial->attempt]),
-        };
-        dial->upstream = bufferevent_socket_new(dial->gateway->base, -1, BEV_OPT_CLOSE_ON_FREE);
-        if (dial->upstream == NULL)
-            break;
-        /* Callbacks only afterwards: libevent may report a failure from inside the call. */
-        if (bufferevent_socket_connect(dial->upstream, (struct sockaddr *)&address, (int)sizeof(address)) ==
-            0) {
-            bufferevent_setcb(dial->upstream, on_read, NULL, on_event, dial);
-            bufferevent_setwatermark(dial->upstream, EV_READ, 0, BT_HTTP_HEAD_MAX);
-            bufferevent_set_timeouts(dial->upstream, &limit, &limit);
+        int result = begin_attempt(dial, dial->addresses[dial->attempt]);
+        if (result == 0)
             return;
-        }
-        (void)snprintf(dial->last_error, sizeof(dial->last_error), "%s", strerror(errno));
-        bufferevent_free(BT_TAKE(dial->upstream));
+        (void)snprintf(dial->last_error, sizeof(dial->last_error), "%s", strerror(-result));
         dial->attempt++;
     }
     fail(dial, dial->addresses[dial->address_count > 0 ? dial->address_count - 1 : 0], "connect-failed",
@@ -219,6 +258,7 @@ struct bt_dial *bt_dial_start(struct bt_gateway *gateway, struct bt_agent *agent
     static const struct timeval at_once = {0, 0};
     struct bt_dial *dial = bt_new(1, sizeof(*dial));
     dial->gateway = gateway;
+    dial->connecting_fd = -1;
     dial->port = port;
     dial->may_be_private = may_be_private;
     dial->is_tunnel = is_tunnel;

@@ -1,21 +1,20 @@
 /* A connection to an allowed host: the name resolved once, every answer checked, and the checked address
- * dialled. Called by session.c after the policy said yes.
+ * dialled. Called by upstream.c and session_pass.c after the policy said yes.
  *
  * With a parent proxy the name goes to it unresolved: what it resolves to is then that proxy's affair.
  */
 #ifndef BERTH_POLICY_GATEWAY_DIAL_H
 #define BERTH_POLICY_GATEWAY_DIAL_H
 
-#include <event2/bufferevent.h>
-
+#include "policy/gateway/channel.h"
 #include "policy/gateway/gateway.h"
 
 struct bt_dial;
 
 struct bt_dial_result {
-    struct bufferevent *upstream; /* connected, reading disabled, owned by the callee; NULL: it failed */
-    uint32_t address;             /* dialled, 0 when none was */
-    const char *rule;             /* when it failed: "resolve-failed", "private-answer", "connect-failed" */
+    struct bt_channel *channel; /* connected, without an owner of its events; the callee's; NULL: it failed */
+    uint32_t address;           /* dialled, 0 when none was */
+    const char *rule;           /* when it failed: "resolve-failed", "private-answer", "connect-failed" */
     char reason[160];
 };
 typedef void bt_dial_done(void *context, const struct bt_dial_result *result);

@@ -20,7 +20,10 @@ struct bt_address_block {
 };
 
 struct bt_gateway_settings {
-    json_t *document; /* what the strings borrow from */
+    json_t *document;           /* what the strings borrow from */
+    struct bt_buffer authority; /* whose leaves agents are shown: certificate and private key, PEM; wiped once
+                                 * they are in use */
+    struct bt_buffer anchors;   /* what upstreams are verified against, PEM */
     uint32_t orchestrator_address;
     uint16_t orchestrator_port;
     const char *secret;
@@ -41,6 +44,9 @@ struct bt_gateway {
     struct bt_agents *agents;
     struct bt_report *report;
     struct bt_resolver *resolver;
+    struct bt_channel_loop *channels;
+    struct bt_tls *tls;
+    struct bt_upstreams *upstreams;
     TAILQ_HEAD(bt_session_list, bt_session) sessions;
     size_t session_count;
     size_t session_limit;

@@ -148,6 +148,17 @@ static int parse_request_line(struct bt_http_slice line, struct bt_http_head *he
                                                                                      : -EBADMSG;
 }
 
+int bt_http_trailers_parse(const char *data, size_t length, struct bt_http_head *ret_head)
+{
+    size_t at = 0;
+    ret_head->field_count = 0;
+    if (length > BT_HTTP_HEAD_MAX)
+        length = BT_HTTP_HEAD_MAX;
+    int result = parse_fields(data, length, &at, ret_head);
+    ret_head->length = at;
+    return result == -EAGAIN && length >= BT_HTTP_HEAD_MAX ? -E2BIG : result;
+}
+
 /* Turns "more is needed" into an error once the limit is reached. */
 static int bounded(int result, size_t length)
 {
@@ -191,6 +202,7 @@ static int parse_status_line(struct bt_http_slice line, struct bt_http_head *hea
         (line.length > 12 && line.data[12] != ' '))
         return -EBADMSG;
     head->status = (unsigned)status;
+    head->is_old = line.data[7] == '0';
     head->reason = (struct bt_http_slice){line.data + 12, line.length - 12};
     return 0;
 }
@@ -232,6 +244,22 @@ static bool list_has(struct bt_http_slice list, struct bt_http_slice token)
     return false;
 }
 
+bool bt_http_lists(const struct bt_http_head *head, const char *name, struct bt_http_slice token)
+{
+    for (size_t i = 0; i < head->field_count; i++)
+        if (bt_http_slice_is_nocase(head->fields[i].name, name) && list_has(head->fields[i].value, token))
+            return true;
+    return false;
+}
+
+void bt_http_lower(struct bt_http_slice name)
+{
+    char *text = (char *)(uintptr_t)name.data;
+    for (size_t i = 0; i < name.length; i++)
+        if (text[i] >= 'A' && text[i] <= 'Z')
+            text[i] = (char)(text[i] | 0x20);
+}
+
 bool bt_http_is_hop_by_hop(const struct bt_http_head *head, struct bt_http_slice name)
 {
     static const char *const always[] = {"connection", "keep-alive",        "te",
@@ -241,11 +269,7 @@ bool bt_http_is_hop_by_hop(const struct bt_http_head *head, struct bt_http_slice
             return true;
     if (name.length >= 6 && strncasecmp(name.data, "proxy-", 6) == 0)
         return true;
-    for (size_t i = 0; i < head->field_count; i++)
-        if (bt_http_slice_is_nocase(head->fields[i].name, "connection") &&
-            list_has(head->fields[i].value, name))
-            return true;
-    return false;
+    return bt_http_lists(head, "connection", name);
 }
 
 int bt_http_authority_parse(struct bt_http_slice authority, uint16_t default_port,
@@ -344,82 +368,4 @@ int bt_http_proxy_token(const struct bt_http_head *head, char ret_token[BT_HTTP_
     memcpy(ret_token, text + user_length, (size_t)length - user_length + 1);
     explicit_bzero(text, sizeof(text));
     return 0;
-}
-
-enum chunk_state { CHUNK_SIZE, CHUNK_SIZE_LF, CHUNK_DATA, CHUNK_CR, CHUNK_LF, LAST_CR, LAST_LF };
-
-void bt_http_follow_start(struct bt_http_follower *follower, const struct bt_http_head *head)
-{
-    *follower = (struct bt_http_follower){.body = head->body, .left = head->body_length, .state = CHUNK_SIZE};
-    if (head->body == BT_HTTP_BODY_CHUNKED)
-        follower->left = 0;
-}
-
-static int hex_value(char byte)
-{
-    if (byte >= '0' && byte <= '9')
-        return byte - '0';
-    byte = (char)(byte | 0x20);
-    return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
-}
-
-/* One byte outside of chunk data. Returns 1 at the end of the body, 0, or -EBADMSG. */
-static int follow_chunk_byte(struct bt_http_follower *follower, char byte)
-{
-    int digit = hex_value(byte);
-    switch ((enum chunk_state)follower->state) {
-    case CHUNK_SIZE:
-        if (digit >= 0 && follower->digits < 8) {
-            follower->left = follower->left << 4 | (unsigned)digit;
-            follower->digits++;
-            return 0;
-        }
-        follower->state = CHUNK_SIZE_LF;
-        return byte == '\r' && follower->digits > 0 ? 0 : -EBADMSG;
-    case CHUNK_SIZE_LF:
-        follower->state = follower->left > 0 ? CHUNK_DATA : LAST_CR;
-        follower->digits = 0;
-        return byte == '\n' ? 0 : -EBADMSG;
-    case CHUNK_CR:
-        follower->state = CHUNK_LF;
-        return byte == '\r' ? 0 : -EBADMSG;
-    case CHUNK_LF:
-        follower->state = CHUNK_SIZE;
-        return byte == '\n' ? 0 : -EBADMSG;
-    case LAST_CR:
-        follower->state = LAST_LF;
-        return byte == '\r' ? 0 : -EBADMSG;
-    case LAST_LF:
-        return byte == '\n' ? 1 : -EBADMSG;
-    case CHUNK_DATA:
-        break;
-    }
-    return -EBADMSG;
-}
-
-int bt_http_follow(struct bt_http_follower *follower, const char *data, size_t length, size_t *ret_taken)
-{
-    size_t at = 0;
-    int result = follower->body == BT_HTTP_BODY_NONE;
-    while (result == 0 && at < length) {
-        bool is_data = follower->body != BT_HTTP_BODY_CHUNKED || follower->state == CHUNK_DATA;
-        if (!is_data) {
-            result = follow_chunk_byte(follower, data[at++]);
-            continue;
-        }
-        size_t run = length - at;
-        if (follower->body != BT_HTTP_BODY_UNTIL_CLOSE) {
-            run = run < follower->left ? run : (size_t)follower->left;
-            follower->left -= run;
-        }
-        at += run;
-        if (follower->left == 0 && follower->body == BT_HTTP_BODY_CHUNKED)
-            follower->state = CHUNK_CR;
-        else if (follower->left == 0 && follower->body == BT_HTTP_BODY_LENGTH)
-            result = 1;
-    }
-    if (result == 1)
-        follower->body = BT_HTTP_BODY_NONE;
-    *ret_taken = at;
-    return result;
 }

@@ -1,8 +1,8 @@
 /* HTTP/1.1 message heads (RFC 9112), read strictly: whatever two readers could understand in two ways is an
  * error.
  *
- * Called by session.c for agents and upstreams, by control.c for the orchestrator. Pure: no allocation, no
- * I/O.
+ * Called by http1_codec.c for agents and upstreams, by dial.c for a parent proxy, by control.c for the
+ * orchestrator. Pure: no allocation, no I/O.
  */
 #ifndef BERTH_POLICY_GATEWAY_HTTP_H
 #define BERTH_POLICY_GATEWAY_HTTP_H
@@ -17,6 +17,7 @@ enum bt_http_body { BT_HTTP_BODY_NONE, BT_HTTP_BODY_LENGTH, BT_HTTP_BODY_CHUNKED
 struct bt_http_head {
     struct bt_http_slice method, target; /* requests */
     unsigned status;                     /* responses: 100..599 */
+    bool is_old;                         /* responses: HTTP/1.0 */
     struct bt_http_slice reason;         /* responses */
     size_t length;                       /* of the head with its empty line */
     enum bt_http_body body;
@@ -30,12 +31,21 @@ struct bt_http_head {
 int bt_http_request_parse(const char *data, size_t length, struct bt_http_head *ret_head) BT_MUST_CHECK;
 int bt_http_response_parse(const char *data, size_t length, struct bt_http_head *ret_head) BT_MUST_CHECK;
 
+/* The field lines after the last chunk, with the empty line that ends them: fields and length of ret_head. */
+int bt_http_trailers_parse(const char *data, size_t length, struct bt_http_head *ret_head) BT_MUST_CHECK;
+
 bool bt_http_slice_is(struct bt_http_slice slice, const char *text);        /* exactly */
 bool bt_http_slice_is_nocase(struct bt_http_slice slice, const char *text); /* ASCII case ignored */
 
 /* The field of this name, or NULL; *ret_count (may be NULL) is how often it occurs. */
 const struct bt_http_field *bt_http_find(const struct bt_http_head *head, const char *name,
                                          size_t *ret_count);
+
+/* Whether some field of this name, a comma-separated list, holds a token (ASCII case ignored). */
+bool bt_http_lists(const struct bt_http_head *head, const char *name, struct bt_http_slice token);
+
+/* Writes a name in lower case where it lies: the text that was parsed must be the caller's own to write. */
+void bt_http_lower(struct bt_http_slice name);
 
 /* Whether a field ends at this hop (RFC 9110, 7.6.1): Connection and what it names, Proxy-*, Keep-Alive, TE,
  * Trailer, Transfer-Encoding, Upgrade. */
@@ -55,18 +65,5 @@ int bt_http_absolute_parse(struct bt_http_slice target, struct bt_http_slice *re
  * -EINVAL. */
 #define BT_HTTP_TOKEN_SIZE 129
 int bt_http_proxy_token(const struct bt_http_head *head, char ret_token[BT_HTTP_TOKEN_SIZE]) BT_MUST_CHECK;
-
-/* Follows a body through its bytes, so that its end is known; strict about chunks (no extensions, no
- * trailers). */
-struct bt_http_follower {
-    enum bt_http_body body;
-    uint64_t left; /* of the body or of the current chunk */
-    int state;
-    unsigned digits;
-};
-void bt_http_follow_start(struct bt_http_follower *follower, const struct bt_http_head *head);
-/* Takes bytes; *ret_taken of them belong to the body. Returns 1 at its end, 0 when more is to come, -EBADMSG.
- */
-int bt_http_follow(struct bt_http_follower *follower, const char *data, size_t length, size_t *ret_taken);
 
 #endif

@@ -18,10 +18,13 @@
 
 #include "policy/gateway/dns_server.h"
 #include "policy/gateway/session.h"
+#include "policy/gateway/tls.h"
+#include "policy/gateway/upstream.h"
 #include "policy/rules/ports.h"
 #include "policy/rules/service.h"
 
 #define REVALIDATE_MS 2000
+#define SWEEP_MS 1000
 #define SESSIONS_MAX 4096
 #define DESCRIPTORS_SPARE 320 /* resolver, orchestrator, listeners, DNS over TCP */
 
@@ -36,6 +39,7 @@ struct program {
     struct bt_dns_server *dns;
     struct event *terminate;
     struct event *revalidate;
+    struct event *sweep;
 };
 
 static int open_socket(const struct program *program, int type, uint16_t port, int *ret_fd,
@@ -109,14 +113,56 @@ static void on_agent_change(void *context, struct bt_agent *agent)
     bt_session_recheck(context, agent);
 }
 
+static void on_sweep(evutil_socket_t fd, short what, void *context)
+{
+    struct program *program = context;
+    (void)fd;
+    (void)what;
+    bt_session_sweep(&program->gateway);
+    bt_upstreams_sweep(program->gateway.upstreams);
+}
+
+static struct event_base *make_loop(void)
+{
+    struct event_config *config = event_config_new();
+    if (config == NULL)
+        return NULL;
+    /* One thread, and no descriptor is watched twice: no locks, and changes of what is watched go out
+     * together. */
+    (void)event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK | EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST);
+    struct event_base *base = event_base_new_with_config(config);
+    event_config_free(config);
+    return base;
+}
+
+static int make_outward(struct bt_gateway *gateway, struct bt_error *error)
+{
+    struct bt_gateway_settings *settings = &gateway->settings;
+    struct bt_tls_settings tls = {
+        .authority = settings->authority.data,
+        .anchors = &settings->anchors,
+        .anchor_count = 1,
+    };
+    int result = bt_resolver_new(gateway->base, settings->resolvers, &gateway->resolver, error);
+    if (result == 0)
+        result = bt_tls_new(&tls, &gateway->tls, error);
+    bt_buffer_wipe(&settings->authority);
+    if (result < 0)
+        return result;
+    gateway->channels = bt_channel_loop_new(gateway->base);
+    gateway->upstreams = bt_upstreams_new(gateway);
+    return 0;
+}
+
 static int make_parts(struct program *program, struct bt_error *error)
 {
     struct bt_gateway *gateway = &program->gateway;
-    static const struct timeval interval = {REVALIDATE_MS / 1000, (REVALIDATE_MS % 1000) * 1000};
-    gateway->base = event_base_new();
+    static const struct timeval revalidate = {REVALIDATE_MS / 1000, (REVALIDATE_MS % 1000) * 1000};
+    static const struct timeval sweep = {SWEEP_MS / 1000, (SWEEP_MS % 1000) * 1000};
+    gateway->base = make_loop();
     if (gateway->base == NULL)
         return bt_fail(error, BT_EXIT_ERROR, ENOMEM, NULL, "cannot make an event loop");
-    int result = bt_resolver_new(gateway->base, gateway->settings.resolvers, &gateway->resolver, error);
+    int result = make_outward(gateway, error);
     if (result < 0)
         return result;
     gateway->control = bt_control_new(gateway->base, gateway->settings.orchestrator_address,
@@ -126,9 +172,11 @@ static int make_parts(struct program *program, struct bt_error *error)
     program->dns = bt_dns_server_new(gateway, bt_fd_take(&program->udp_fd));
     program->terminate = evsignal_new(gateway->base, SIGTERM, on_terminate, program);
     program->revalidate = event_new(gateway->base, -1, EV_PERSIST, on_revalidate, program);
+    program->sweep = event_new(gateway->base, -1, EV_PERSIST, on_sweep, program);
     bool is_made = gateway->control != NULL && gateway->report != NULL && program->dns != NULL &&
-                   program->terminate != NULL && program->revalidate != NULL &&
-                   event_add(program->terminate, NULL) == 0 && event_add(program->revalidate, &interval) == 0;
+                   program->terminate != NULL && program->revalidate != NULL && program->sweep != NULL &&
+                   event_add(program->terminate, NULL) == 0 &&
+                   event_add(program->revalidate, &revalidate) == 0 && event_add(program->sweep, &sweep) == 0;
     for (size_t i = 0; i < LISTENERS && is_made; i++) {
         program->listeners[i] = evconnlistener_new(gateway->base, on_accept, program,
                                                    LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, -1,
@@ -150,9 +198,14 @@ static void free_parts(struct program *program)
     bt_fd_close(&program->udp_fd);
     while (!TAILQ_EMPTY(&gateway->sessions))
         bt_session_end(TAILQ_FIRST(&gateway->sessions));
+    gateway->upstreams = bt_upstreams_free(gateway->upstreams);
+    gateway->channels = bt_channel_loop_free(gateway->channels);
+    gateway->tls = bt_tls_free(gateway->tls);
     program->dns = bt_dns_server_free(program->dns);
     if (program->revalidate != NULL)
         event_free(program->revalidate);
+    if (program->sweep != NULL)
+        event_free(program->sweep);
     if (program->terminate != NULL)
         event_free(program->terminate);
     gateway->control = bt_control_free(gateway->control);

@@ -1,8 +1,9 @@
 /* One connection of an agent, from its first byte to its last, on the proxy port or a transparent one.
  *
- * session.c holds its life, its stages and the relay; session_http.c reads requests and rewrites heads;
- * session_tls.c reads ClientHellos. Every function that may end the session is the last thing its caller does
- * with it.
+ * session.c holds its life and limits; session_http.c gives its requests to exchanges (exchange.h);
+ * session_connect.c answers CONNECT; session_tls.c reads ClientHellos and opens TLS; session_pass.c relays
+ * what a route passes through. Every function that may end the session is the last thing its caller does with
+ * it.
  */
 #ifndef BERTH_POLICY_GATEWAY_SESSION_H
 #define BERTH_POLICY_GATEWAY_SESSION_H
@@ -10,10 +11,13 @@
 #include "lib/memory.h"
 #include "policy/gateway/dial.h"
 #include "policy/gateway/hello.h"
-#include "policy/gateway/http.h"
+#include "policy/gateway/http1_codec.h"
+#include "policy/gateway/refusal.h"
 
-#define BT_SESSION_BUFFER (64U * 1024) /* in each direction */
-#define BT_SESSION_START_MS 30000      /* for a head, a ClientHello */
+#define BT_SESSION_START_MS 30000 /* for a head, a ClientHello, a handshake */
+#define BT_SESSION_IDLE_MS 300000 /* between two requests */
+#define BT_SESSION_LINGER_MS 2000 /* for the client's end, after the last answer */
+#define BT_SESSION_LEAVE_MS 30000 /* for the last answer to leave */
 
 enum bt_entrance {
     BT_ENTRANCE_PROXY, /* 8119: token and address */
@@ -22,12 +26,12 @@ enum bt_entrance {
 };
 
 enum bt_stage {
-    BT_STAGE_HEAD,    /* a request head is awaited */
-    BT_STAGE_HELLO,   /* a ClientHello is awaited (or, in a CONNECT tunnel, a plain request) */
-    BT_STAGE_WAIT,    /* identity or dialling is under way */
-    BT_STAGE_HTTP,    /* one request and its response pass */
-    BT_STAGE_RELAY,   /* bytes pass unread */
-    BT_STAGE_CLOSING, /* the last answer leaves */
+    BT_STAGE_HTTP,      /* requests come; the codec has the channel */
+    BT_STAGE_HELLO,     /* a ClientHello is awaited (or, in a CONNECT tunnel, a plain request) */
+    BT_STAGE_WAIT,      /* identity or dialling is under way */
+    BT_STAGE_HANDSHAKE, /* of TLS, with the agent */
+    BT_STAGE_PASS,      /* bytes pass unread */
+    BT_STAGE_ALERT,     /* a TLS alert leaves */
 };
 
 struct bt_session {
@@ -36,71 +40,72 @@ struct bt_session {
     struct bt_agent *agent; /* the entry of its source address; never NULL */
     enum bt_entrance entrance;
     enum bt_stage stage;
-    struct bufferevent *client;
-    struct bufferevent *upstream; /* NULL until dialled */
-    struct event *deadline;
+    int64_t since_ms;           /* when the stage, or the codec's state, began */
+    struct bt_channel *channel; /* the agent's, while no codec has it */
+    struct bt_http1 *http1;
+    enum bt_http1_state http1_state; /* at the last sweep */
+    TAILQ_HEAD(bt_exchanges, bt_exchange) exchanges;
+
+    /* Who asks: the token of the latest head on the proxy port, or of the CONNECT. */
+    bool has_digest;
+    char digest[BT_DIGEST_TEXT_SIZE];
+    const char *token_error; /* NULL, or what is wrong with the token that came */
     struct bt_agent_waiter waiter;
-    struct bt_dial *dial;
 
-    /* Whom the session was authorised for, to see that it changed. */
-    bool is_authorised;
-    uint16_t slot;
-    uint32_t generation;
-
-    /* The target: one buffer, matched and dialled. */
+    /* A connection that is for one host: a tunnel, or TLS on port 443. One buffer, matched and dialled. */
+    bool is_fixed;
+    bool is_tunnel; /* by CONNECT */
+    bool is_tls;    /* intercepted */
     char host[BT_HOST_NAME_SIZE];
     uint16_t port;
-    char shown_host[BT_HOST_NAME_SIZE]; /* as asked, for records and refusals */
-    char method[33];
-    int target_error; /* of bt_http_authority_parse */
-    struct bt_verdict verdict;
+    char shown_host[BT_SHOWN_HOST_SIZE];
+    struct bt_verdict verdict;  /* on the connection */
+    struct bt_stream *connect;  /* the CONNECT that is not answered yet */
+    struct bt_refusal standing; /* rule not NULL: what every request in this connection is answered */
+
+    /* tls: pass */
+    bool is_pass_allowed; /* for whom: */
+    uint16_t slot;
+    uint32_t generation;
     uint32_t dialled;
+    struct bt_dial *dial;
+    struct bt_channel *upstream;
+    bool is_client_finished, is_upstream_finished; /* towards it, the end was sent */
 
-    bool is_connect;          /* the current request is CONNECT, or a CONNECT tunnel stands */
-    bool is_tunnel_open;      /* 200 was sent */
-    bool is_reusable;         /* the connection may carry another request after a refusal */
-    struct bt_buffer request; /* head for the upstream */
-    struct bt_http_follower follower;
-    bool is_request_done; /* all of its body went upstream */
-    bool has_response_head;
-
-    bool is_client_finished, is_upstream_finished; /* EOF was read */
-    bool is_client_shut, is_upstream_shut;         /* FIN was sent */
-    bool is_reset;                                 /* upstream broke off: the client must see that */
+    /* The host of the last record of something allowed. */
+    char recorded_host[BT_HOST_NAME_SIZE];
+    uint16_t recorded_port;
 };
 
 /* Takes over an accepted socket. */
 void bt_session_start(struct bt_gateway *gateway, evutil_socket_t fd, uint32_t address,
                       enum bt_entrance entrance);
 void bt_session_end(struct bt_session *session);
-/* Ends the sessions of an agent that its present registration does not allow any more. */
+/* Cuts what an agent's present registration does not allow any more. */
 void bt_session_recheck(struct bt_gateway *gateway, struct bt_agent *agent);
+/* Ends what took too long. Once a second. */
+void bt_session_sweep(struct bt_gateway *gateway);
 
-/* Between session*.c: */
-void bt_session_set_deadline(struct bt_session *session, int delay_ms); /* 0: none */
-/* Asks who this is, holds the target against the policy, then dials or refuses. */
-void bt_session_identify(struct bt_session *session, const char *digest);
-void bt_session_relay(struct bt_session *session); /* from now on bytes pass unread */
-void bt_session_close_after_flush(struct bt_session *session);
-void bt_session_watch_upstream(struct bt_session *session); /* callbacks and watermarks */
+/* Between session*.c and exchange.c: */
+const char *bt_session_kind(const struct bt_session *session); /* of a record */
 void bt_session_record(struct bt_session *session, bool is_allowed, const char *rule, const char *reason);
-/* Records a refusal and answers it as the entrance and stage can: JSON, a TLS alert, or an end. */
-struct bt_refusal {
-    unsigned status; /* of HTTP */
-    const char *rule, *reason, *hint;
-};
-void bt_session_refuse(struct bt_session *session, const struct bt_refusal *refusal);
+void bt_session_identity_refusal(enum bt_identity identity, struct bt_refusal *ret_refusal);
+void bt_session_set_stage(struct bt_session *session, enum bt_stage stage);
+/* Ends with a reset towards the agent, so that a cut is never taken for an end. */
+void bt_session_cut(struct bt_session *session);
 
-/* session_http.c */
-void bt_session_http_read(struct bt_session *session);     /* BT_STAGE_HEAD: bytes came */
-void bt_session_http_start(struct bt_session *session);    /* upstream is there: sends the request */
-void bt_session_http_body(struct bt_session *session);     /* BT_STAGE_HTTP: bytes from the client */
-void bt_session_http_response(struct bt_session *session); /* BT_STAGE_HTTP: bytes from upstream */
-void bt_session_http_refuse(struct bt_session *session, const struct bt_refusal *refusal);
-void bt_session_http_challenge(struct bt_session *session, const char *reason); /* 407 */
+/* session_http.c: the channel's requests, in clear or under TLS, become exchanges. */
+void bt_session_serve(struct bt_session *session);
 
-/* session_tls.c */
-void bt_session_hello_read(struct bt_session *session);
-void bt_session_tls_alert(struct bt_session *session); /* access_denied, then an end */
+/* session_connect.c: a stream that is a CONNECT; its head is about to come. */
+void bt_session_connect(struct bt_session *session, struct bt_stream *stream);
+
+/* session_tls.c: what comes on the channel is a ClientHello, or, in a tunnel, a plain request. */
+void bt_session_await_hello(struct bt_session *session);
+
+/* session_pass.c: bt_session_pass_dial on the way to a connection that is passed through: done tells how it
+ * went; bt_session_pass begins to relay. */
+void bt_session_pass_dial(struct bt_session *session, bt_dial_done *done);
+void bt_session_pass(struct bt_session *session);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/file.h"
 #include "lib/memory.h"
 #include "policy/gateway/gateway.h"
 #include "policy/gateway/http.h"
@@ -101,6 +102,35 @@ static int load_block(const json_t *pool, const char *key, uint32_t fallback, un
     return 0;
 }
 
+#define PEM_MAX (8UL * 1024 * 1024)
+
+static int add_anchors(struct bt_buffer *anchors, const char *path, struct bt_error *error)
+{
+    bt_auto_buffer own = {0};
+    int result = bt_file_read(path, PEM_MAX, &own, error);
+    if (result == 0 && (bt_buffer_add_text(anchors, "\n") < 0 ||
+                        bt_buffer_add(anchors, own.data != NULL ? own.data : "", own.length) < 0))
+        result = bt_fail(error, BT_EXIT_ERROR, EFBIG, "shorten gateway.trust in config.yaml",
+                         "the trusted certificates are more than %lu bytes", PEM_MAX);
+    return result;
+}
+
+/* The authority, certificate and key in one file, and the files of what upstreams are verified against. */
+static int load_trust(struct bt_gateway_settings *settings, struct bt_error *error)
+{
+    const json_t *trust = json_object_get(settings->document, "trust");
+    const char *path = NULL;
+    int result = bt_service_config_text(settings->document, "authority", false, &path, error);
+    if (result == 0)
+        result = bt_file_read(path, PEM_MAX, &settings->authority, error);
+    settings->anchors.limit = PEM_MAX;
+    for (size_t i = 0; i < json_array_size(trust) && result == 0; i++) {
+        path = json_string_value(json_array_get(trust, i));
+        result = add_anchors(&settings->anchors, path != NULL ? path : "", error);
+    }
+    return result;
+}
+
 static int load_all(struct bt_gateway_settings *settings, struct bt_error *error)
 {
     const char *orchestrator = NULL, *listen_on = NULL, *parent = NULL;
@@ -128,6 +158,8 @@ static int load_all(struct bt_gateway_settings *settings, struct bt_error *error
         result = load_block(pool, "tap", BT_BLOCK_TAP, 21, &settings->pool[0], error);
     if (result == 0)
         result = load_block(pool, "bridge", BT_BLOCK_BRIDGE, 19, &settings->pool[1], error);
+    if (result == 0)
+        result = load_trust(settings, error);
     return result;
 }
 
@@ -148,6 +180,8 @@ int bt_gateway_settings_load(const char *path, struct bt_gateway_settings *ret_s
 void bt_gateway_settings_clear(struct bt_gateway_settings *settings)
 {
     free(settings->resolvers);
+    bt_buffer_wipe(&settings->authority);
+    bt_buffer_free(&settings->anchors);
     json_decref(settings->document);
     explicit_bzero(settings, sizeof(*settings));
 }

@@ -35,7 +35,8 @@ struct bt_message {
      * version says; both directions then carry its bytes. Sec-WebSocket-Key and -Accept, which HTTP/2 does
      * not have, never leave a codec: HTTP/1.1's makes and checks them. */
     struct bt_http_slice protocol;
-    unsigned status;        /* responses; 1xx are interim but for 101, more heads follow those */
+    struct bt_http_slice reason; /* responses: HTTP/1.1's phrase, or empty; HTTP/2 has none */
+    unsigned status;             /* responses; 1xx are interim but for 101, more heads follow those */
     int64_t content_length; /* -1: not announced. A codec sees to it that a body has the length announced */
     bool expects_continue;  /* requests: Expect: 100-continue */
     bool is_complete;       /* on_head only: neither body nor trailers follow; on_end comes next */

@@ -105,7 +105,7 @@ static SSL_CTX *make_upstreams(const struct bt_tls_settings *settings, struct bt
 int bt_tls_new(const struct bt_tls_settings *settings, struct bt_tls **ret_tls, struct bt_error *error)
 {
     struct bt_tls *tls = bt_new(1, sizeof(*tls));
-    int result = bt_certificates_new(settings->certificate, settings->key, &tls->certificates, error);
+    int result = bt_certificates_new(settings->authority, &tls->certificates, error);
     if (result == 0) {
         tls->upstreams = make_upstreams(settings, error);
         tls->agents = make_agents();

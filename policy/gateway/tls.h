@@ -15,7 +15,7 @@
 struct bt_tls;
 
 struct bt_tls_settings {
-    const char *certificate, *key;   /* the authority's, PEM */
+    const char *authority;           /* its certificate and private key, PEM */
     const struct bt_buffer *anchors; /* PEM; certificates that are no longer readable are an error */
     size_t anchor_count;
 };

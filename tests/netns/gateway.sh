@@ -2,146 +2,11 @@
 # The orchestrator and the gateway, sanitised, in a network namespace of their own: real curl, git and TLS from two agents'
 # namespaces through the gateway to a small internet; what was reached is asserted from what the internet received.
 cd "$(dirname "$0")/../.." || exit 1
-if [ "${GATEWAY_TEST:-}" != inside ]; then
-    namespaces=(--net --mount --pid --fork --kill-child --mount-proc)
-    [ "$(id -u)" = 0 ] || namespaces+=(--user --map-auto --map-root-user)
-    unshare "${namespaces[@]}" true || {
-        echo "1..0 # SKIP no namespaces with mapped ids here (root, or user namespaces and an /etc/subuid entry)"
-        exit 0
-    }
-    exec env GATEWAY_TEST=inside unshare "${namespaces[@]}" bash "$0"
-fi
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
-root=$PWD
-bin=$root/build/san
-client=$root/tests/lib/gateway_client
-export ASAN_OPTIONS=detect_leaks=1 GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0
-unset GIT_SSL_CAINFO SSL_CERT_FILE SSL_CERT_DIR CURL_CA_BUNDLE http_proxy https_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY all_proxy NO_PROXY no_proxy
-
-work=/run/gateway-test
-mount -t tmpfs -o mode=755 tmpfs /run
-mkdir -p $work/registry $work/www $work/home
-chown 900:900 $work/registry
-export HOME=$work/home
-cd $work || exit 1
-
-# ---- the network: the gateway's namespace is this one; each agent and the internet have theirs. An agent has no route but
-# its link to the gateway, so what the internet sees of it came through the gateway. ------------------------------------
-ip link set lo up
-echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start
-namespace_start() { # NAME ADDRESS-HERE ADDRESS-THERE
-    mkfifo "$1.go"
-    unshare --net --mount bash -c "read -r _ <$1.go; exec sleep 600" &
-    local pid=$!
-    printf -v "$1" %s $pid
-    ip link add "$1" type veth peer name inner
-    for _ in $(seq 100); do
-        [ "$(readlink /proc/$pid/ns/net)" != "$(readlink /proc/self/ns/net)" ] && break
-        sleep 0.02
-    done
-    ip link set inner netns $pid
-    ip addr add "$2/31" dev "$1"
-    ip link set "$1" up
-    nsenter --net=/proc/$pid/ns/net sh -c "ip link set lo up; ip addr add $3/31 dev inner; ip link set inner up"
-    echo "nameserver $2" >"$1.resolv"
-    nsenter --mount=/proc/$pid/ns/mnt mount --bind $work/"$1.resolv" /etc/resolv.conf
-    echo >"$1.go"
-}
-namespace_start one 10.243.0.6 10.243.0.7
-namespace_start two 10.243.0.8 10.243.0.9
-namespace_start internet 198.51.100.2 198.51.100.3
-ip route add default via 198.51.100.3
-# shellcheck disable=SC2154
-in_agent() { # one|two|internet COMMAND...
-    local pid=${!1}
-    shift
-    nsenter --net=/proc/"$pid"/ns/net --mount=/proc/"$pid"/ns/mnt --wd=$work "$@"
-}
-
-# ---- the internet ----------------------------------------------------------------------------------------------------
-echo 'hello from the internet' >www/hello
-git init -q --bare www/repo.git
-git init -q source
-git -C source -c user.name=t -c user.email=t@t.example commit -q --allow-empty -m first
-git -C source push -q ../www/repo.git HEAD:refs/heads/main
-git -C www/repo.git symbolic-ref HEAD refs/heads/main
-for address in 203.0.113.10 203.0.113.53 10.1.2.3; do
-    in_agent internet ip addr add $address/32 dev lo
-done
-in_agent internet "$root/tests/lib/test_internet" --address 203.0.113.10 --dns 203.0.113.53 --folder www --ca-out ca.pem --log internet.log \
-    >internet.out &
-in_agent internet python3 -c '
-import http.server
-class H(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200); self.send_header("Content-Length", "8"); self.end_headers(); self.wfile.write(b"private\n")
-    def log_message(self, *_): pass
-http.server.HTTPServer(("10.1.2.3", 80), H).serve_forever()' &
-for _ in $(seq 100); do
-    grep -q ready internet.out && break
-    sleep 0.1
-done
-
-# ---- orchestrator and gateway, as the user they would become ---------------------------------------------------------
-digest() { printf %s "$1" | sha256sum | cut -d' ' -f1; }
-host_key=$(openssl rand -hex 32)
-secret=$(openssl rand -hex 32)
-cat >orchestrator.json <<END
-{"listen": "127.0.0.1:7400", "registry": "$work/registry/registry.db",
- "host_key_sha256": "$(digest "$host_key")", "gateway_secret_sha256": "$(digest "$secret")"}
-END
-gateway_config() { # PARENT
-    cat <<END
-{"orchestrator": "127.0.0.1:7400", "secret": "$secret", "resolvers": ["203.0.113.53"], "parent_proxy": $1,
- "listen": "0.0.0.0", "pool": {"tap": "10.243.0.0/23", "bridge": "10.242.0.0/19"}}
-END
-}
-gateway_config null >gateway.json
-unprivileged=(setpriv --reuid 900 --regid 900 --clear-groups --inh-caps=-all --bounding-set=-all)
-orchestrator_start() {
-    "${unprivileged[@]}" "$bin/berth-orchestrator" orchestrator.json 2>>orchestrator.log &
-    orchestrator=$!
-}
-gateway_start() { # CONFIG
-    "${unprivileged[@]}" "$bin/berth-gateway" "$1" 2>>gateway.log &
-    gateway=$!
-}
-gateway_start gateway.json # before the orchestrator: it waits
-orchestrator_start
-api() { # METHOD PATH [BODY]
-    curl -s --max-time 5 -X "$1" -H "Authorization: Bearer $host_key" "http://127.0.0.1:7400/v1/$2" ${3:+-d "$3"}
-}
-json() { python3 -c "import json, sys; d = json.load(sys.stdin); print($1)" 2>&1; }
-wait_gateway() {
-    for _ in $(seq 100); do
-        [ "$(api GET health | json 'd["gateway_seen"] is not None')" = True ] && return
-        sleep 0.1
-    done
-    return 1
-}
-check "a gateway started before the orchestrator finds it" wait_gateway || {
-    sed 's/^/# /' gateway.log orchestrator.log
-    exit 1
-}
-
-policy() { # JSON routes
-    echo "{\"version\": 1, \"routes\": [$1]}"
-}
-register() { # NAME SLOT GENERATION TOKEN ROUTES
-    api PUT "agents/$2/$3" "{\"name\": \"$1\", \"address\": \"10.243.0.$((2 * $2 + 1))\",
-        \"gateway_address\": \"10.243.0.$((2 * $2))\", \"token_sha256\": \"$(digest "$4")\", \"policy\": $(policy "$5")}"
-}
-routes='{"host": "allowed.example"}, {"host": "*.allowed.example", "granted_by": "bottle dev"},
-  {"host": "loopback.example"}, {"host": "metadata.example"}, {"host": "slot.example"}, {"host": "mixed.example"},
-  {"host": "rebind.example"}, {"host": "private.example"}, {"host": "nowhere.example"}, {"host": "silent.example"}'
-equal "registration" '{"policy_version":1}' "$(register first 3 11 token-one "$routes")"
-register second 4 12 token-two '{"host": "other.example"}, {"host": "private.example", "private": true}' >/dev/null
-
-proxy=http://agent:token-one@10.243.0.6:8119
-fetch() { in_agent one curl -s --max-time 10 --cacert ca.pem "$@"; }
-reached() { grep -c "\"event\": \"request\".*$1" internet.log; }
-status() { fetch -o /dev/null -w '%{http_code} %{http_connect}' "$@"; }
+# shellcheck source=tests/lib/gateway.bash
+. tests/lib/gateway.bash
+gateway_enter "$@"
+gateway_world
+gateway_up
 
 # Two clients of the second agent that take their time; their ends are looked at below.
 in_agent two python3 -c '
@@ -168,7 +33,7 @@ s = socket.create_connection(("10.243.0.8", 8119), 5)
 s.sendall(b"CONNECT other.example:443 HTTP/1.1\r\nHost: other.example\r\nProxy-Authorization: Basic " +
           base64.b64encode(b"agent:token-two") + b"\r\n\r\n")
 assert b" 200 " in s.recv(4096)
-s = ssl.create_default_context(cafile="ca.pem").wrap_socket(s, server_hostname="other.example")
+s = ssl.create_default_context(cafile="authority.pem").wrap_socket(s, server_hostname="other.example")
 started = time.time()
 open("quiet.go").read()
 s.sendall(b"GET /hello HTTP/1.1\r\nHost: other.example\r\nConnection: close\r\n\r\n")
@@ -180,7 +45,7 @@ equal "HTTPS by CONNECT" 'hello from the internet' "$(fetch -x $proxy https://al
 equal "HTTP in absolute-form" 'hello from the internet' "$(fetch -x $proxy http://www.allowed.example/hello)"
 equal "HTTP by CONNECT" 'hello from the internet' "$(fetch -p -x $proxy http://allowed.example/hello)"
 check "git clone over HTTPS, the token asked for by 407" \
-    in_agent one git -c http.proxy=$proxy -c http.sslCAInfo=$work/ca.pem clone -q https://git.allowed.example/repo.git clone
+    in_agent one git -c http.proxy=$proxy -c http.sslCAInfo=$work/authority.pem clone -q https://git.allowed.example/repo.git clone
 equal "the clone has the commit" first "$(git -C clone log -1 --format=%s 2>&1)"
 equal "a chunked upload" '{"bytes": 300000, "sha256": "'"$(head -c 300000 /dev/zero | sha256sum | cut -d' ' -f1)"'"}' \
     "$(head -c 300000 /dev/zero | fetch -x $proxy -X POST -T - http://allowed.example/upload)"
@@ -195,7 +60,7 @@ check "its first chunk came at once" test $((($(date +%s%N) - started) / 1000000
 fetch -x $proxy -H 'Authorization: Basic c2VjcmV0' -H 'Connection: X-Hop' -H 'X-Hop: 1' -H 'session_id: 7' \
     http://allowed.example/echo >echo.json
 equal "hop-by-hop fields, proxy credentials and Authorization stay here; others pass" \
-    "['Accept', 'Connection', 'Host', 'User-Agent', 'session_id']" \
+    "['accept', 'host', 'session_id', 'user-agent']" \
     "$(json 'sorted(d["headers"])' <echo.json)"
 
 # ---- identity -----------------------------------------------------------------------------------------------------------
@@ -205,7 +70,7 @@ equal "another agent's token from the right address of that agent" '000 403' \
     "$(in_agent two curl -s -o /dev/null -w '%{http_code} %{http_connect}' -x http://agent:token-two@10.243.0.8:8119 https://allowed.example/)"
 fetch -v --proxy-anyauth -x $proxy https://allowed.example/hello >407.log 2>&1
 equal "407 names the scheme, and the connection is used again" 'Basic realm="berth" / hello from the internet / 1' \
-    "$(sed -n 's/^< Proxy-Authenticate: //p' 407.log | tr -d '\r') / $(grep hello.from 407.log) / $(grep -c 'Connected to' 407.log)"
+    "$(sed -n 's/^< proxy-authenticate: //Ip' 407.log | tr -d '\r') / $(grep hello.from 407.log) / $(grep -c 'Connected to' 407.log)"
 
 # ---- refusals -----------------------------------------------------------------------------------------------------------
 before=$(wc -l <internet.log)
@@ -223,24 +88,24 @@ equal "the refusal explains itself" "['error', 'hint', 'host', 'reason', 'rule']
     "$(json '"%s %s %s" % (sorted(d), d["host"], d["rule"])' <refusal.json)"
 equal "nothing of these was asked or reached upstream" "$before" "$(wc -l <internet.log)"
 for name in private loopback metadata slot mixed; do
-    equal "an answer that is not public: $name" '000 403' "$(status -x $proxy https://$name.example/)"
+    equal "an answer that is not public: $name" '403 200' "$(status -x $proxy https://$name.example/)"
 done
-equal "a name that does not exist" '000 502' "$(status -x $proxy https://nowhere.example/)"
+equal "a name that does not exist" '502 200' "$(status -x $proxy https://nowhere.example/)"
 equal "private: true reaches a private address" private \
     "$(in_agent two curl -s -x http://agent:token-two@10.243.0.8:8119 http://private.example/)"
 questions=$(grep -c '"dns", "name": "rebind' internet.log)
 equal "rebinding: the checked answer is the one dialled" 'hello from the internet' \
     "$(fetch -x $proxy http://rebind.example/hello)"
 equal "after one question" $((questions + 1)) "$(grep -c '"dns", "name": "rebind' internet.log)"
-equal "and the next answer is refused" '403 000' "$(status -x $proxy http://rebind.example/hello)"
+equal "and the next answer is refused" '403 200' "$(status -x $proxy https://rebind.example/hello)"
 
 # ---- fronting -------------------------------------------------------------------------------------------------------------
 tls() { in_agent one "$client" tls "$@"; }
 equal "SNI = CONNECT" 'ok 200' "$(tls 10.243.0.6 8119 token-one allowed.example:443 allowed.example)"
 equal "a ClientHello in pieces of one byte" 'ok 200' "$(tls 10.243.0.6 8119 token-one allowed.example:443 allowed.example split)"
 before=$(grep -c '"event": "tls"' internet.log)
-equal "SNI of another host" 'alert tlsv1_alert_access_denied' "$(tls 10.243.0.6 8119 token-one allowed.example:443 blocked.example)"
-equal "SNI of another allowed host" 'alert tlsv1_alert_access_denied' "$(tls 10.243.0.6 8119 token-one allowed.example:443 www.allowed.example)"
+equal "SNI of another host" 'ok 421' "$(tls 10.243.0.6 8119 token-one allowed.example:443 blocked.example)"
+equal "SNI of another allowed host" 'ok 421' "$(tls 10.243.0.6 8119 token-one allowed.example:443 www.allowed.example)"
 equal "no SNI" 'alert tlsv1_alert_access_denied' "$(tls 10.243.0.6 8119 token-one allowed.example:443 -)"
 equal "no handshake of these reached the origin" "$before" "$(grep -c '"event": "tls"' internet.log)"
 authorization=$(printf agent:token-one | base64)
@@ -278,7 +143,7 @@ equal "DNS: the other agent sees its own gateway address" 'NOERROR 10.243.0.8' \
 equal "DNS: nothing of it went upstream" "$before" "$(grep -c '"event": "dns"' internet.log)"
 equal "transparent HTTPS" 'hello from the internet' "$(fetch https://allowed.example/hello)"
 equal "transparent HTTP" 'hello from the internet' "$(fetch http://allowed.example/hello)"
-equal "transparent HTTPS, SNI not allowed" 'alert tlsv1_alert_access_denied' "$(tls 10.243.0.6 443 - - blocked.example)"
+equal "transparent HTTPS, SNI not allowed" 'ok 403' "$(tls 10.243.0.6 443 - - blocked.example)"
 equal "transparent HTTP, Host not allowed" '403 000' "$(status -H 'Host: blocked.example' http://allowed.example/)"
 
 # ---- counters and records --------------------------------------------------------------------------------------------------
@@ -301,7 +166,7 @@ equal "no record, answer or log holds a token or a secret" '' \
     "$(grep -l -e token-one -e "$secret" -e "$host_key" decisions.json refusal.json gateway.log orchestrator.log internet.log)"
 
 # ---- changes -----------------------------------------------------------------------------------------------------------------
-tunnel_lives() { in_agent one curl -s --max-time "$1" --cacert ca.pem -x $proxy https://allowed.example/drip/"$2" 2>&1; }
+tunnel_lives() { in_agent one curl -s --max-time "$1" --cacert authority.pem -x $proxy https://allowed.example/drip/"$2" 2>&1; }
 tunnel_lives 20 100 >tunnel.out &
 tunnel=$!
 sleep 1
@@ -432,7 +297,10 @@ while True:
     threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 END
 in_agent internet python3 parent.py &
-sleep 0.5
+for _ in $(seq 100); do
+    in_agent internet python3 -c 'import socket; socket.create_connection(("203.0.113.10", 3128))' 2>/dev/null && break
+    sleep 0.1
+done
 gateway_config '"http://user:pass@203.0.113.10:3128"' >parent.json
 before=$(grep -c '"event": "dns"' internet.log)
 gateway_start parent.json

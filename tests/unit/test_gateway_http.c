@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "lib/memory.h"
-#include "policy/gateway/http.h"
+#include "policy/gateway/http_body.h"
 
 static int parse(const char *text, struct bt_http_head *head)
 {
@@ -247,48 +247,72 @@ static void test_token(void **state)
 }
 
 /* Feeds a body in pieces of one size; returns the result and how many bytes belonged to it. */
-static int follow(enum bt_http_body kind, uint64_t length, const char *text, size_t piece, size_t *ret_taken)
+/* Reads a body in pieces; what is data is appended to ret_data. Returns the last result. */
+static int follow(enum bt_http_body kind, uint64_t length, const char *text, size_t piece, size_t *ret_taken,
+                  struct bt_buffer *data)
 {
-    struct bt_http_head head = {.body = kind, .body_length = length};
-    struct bt_http_follower follower;
+    struct bt_http_body_reader reader;
     size_t at = 0, size = strlen(text);
-    int result = 0;
-    bt_http_follow_start(&follower, &head);
-    *ret_taken = 0;
-    while (result == 0 && at < size) {
-        size_t taken;
-        size_t part = size - at < piece ? size - at : piece;
-        result = bt_http_follow(&follower, text + at, part, &taken);
-        *ret_taken += taken;
-        at += part;
+    int result = BT_HTTP_PIECE_MORE;
+    bt_http_body_start(&reader, kind, length);
+    bt_buffer_free(data);
+    while (result >= 0 && result != BT_HTTP_PIECE_TRAILERS && result != BT_HTTP_PIECE_END && at < size) {
+        size_t taken, part = size - at < piece ? size - at : piece;
+        struct bt_http_slice slice;
+        result = bt_http_body_read(&reader, text + at, part, &taken, &slice);
+        if (result == BT_HTTP_PIECE_DATA)
+            assert_int_equal(bt_buffer_add(data, slice.data, slice.length), 0);
+        at += taken;
     }
+    *ret_taken = at;
     return result;
 }
 
 static void test_bodies(void **state)
 {
     static const char chunked[] = "5\r\nhello\r\n1A\r\nabcdefghijklmnopqrstuvwxyz\r\n0\r\n\r\nNEXT";
-    static const char *const bad[] = {"5\nhello\r\n",        "5;x=y\r\nhello\r\n",     "\r\n",
-                                      "+5\r\nhello",         "0x5\r\nhello",           " 5\r\nhello",
-                                      "5 \r\nhello",         "5\r\nhelloX\r\n",        "5\r\nhello\nX",
-                                      "0\r\nTrailer: x\r\n", "000000005\r\nhello\r\n", "g\r\n",
+    static const char *const bad[] = {"5\nhello\r\n",    "5;x=y\r\nhello\r\n",     "\r\n",
+                                      "+5\r\nhello",     "0x5\r\nhello",           " 5\r\nhello",
+                                      "5 \r\nhello",     "5\r\nhelloX\r\n",        "5\r\nhello\nX",
+                                      "0\n\r\n",         "000000005\r\nhello\r\n", "g\r\n",
                                       "5\r\nhello\r\r\n"};
+    struct bt_buffer data = {0};
     size_t taken;
     (void)state;
     for (size_t piece = 1; piece < sizeof(chunked); piece++) {
-        assert_int_equal(follow(BT_HTTP_BODY_CHUNKED, 0, chunked, piece, &taken), 1);
-        assert_int_equal(taken, sizeof(chunked) - 1 - 4);
+        assert_int_equal(follow(BT_HTTP_BODY_CHUNKED, 0, chunked, piece, &taken, &data),
+                         BT_HTTP_PIECE_TRAILERS);
+        assert_int_equal(taken, sizeof(chunked) - 1 - 6);
+        assert_string_equal(data.data, "helloabcdefghijklmnopqrstuvwxyz");
     }
     for (size_t i = 0; i < BT_ARRAY_LENGTH(bad); i++)
-        if (follow(BT_HTTP_BODY_CHUNKED, 0, bad[i], 100, &taken) != -EBADMSG)
+        if (follow(BT_HTTP_BODY_CHUNKED, 0, bad[i], 100, &taken, &data) != -EBADMSG)
             fail_msg("accepted: %s", bad[i]);
-    assert_int_equal(follow(BT_HTTP_BODY_LENGTH, 3, "abcdef", 2, &taken), 1);
+    assert_int_equal(follow(BT_HTTP_BODY_LENGTH, 3, "abcdef", 2, &taken, &data), BT_HTTP_PIECE_END);
     assert_int_equal(taken, 3);
-    assert_int_equal(follow(BT_HTTP_BODY_LENGTH, 9, "abcdef", 2, &taken), 0);
-    assert_int_equal(follow(BT_HTTP_BODY_NONE, 0, "abc", 3, &taken), 1);
+    assert_int_equal(follow(BT_HTTP_BODY_LENGTH, 9, "abcdef", 2, &taken, &data), BT_HTTP_PIECE_DATA);
+    assert_int_equal(follow(BT_HTTP_BODY_NONE, 0, "abc", 3, &taken, &data), BT_HTTP_PIECE_END);
     assert_int_equal(taken, 0);
-    assert_int_equal(follow(BT_HTTP_BODY_UNTIL_CLOSE, 0, "abc", 3, &taken), 0);
+    assert_int_equal(follow(BT_HTTP_BODY_UNTIL_CLOSE, 0, "abc", 3, &taken, &data), BT_HTTP_PIECE_DATA);
     assert_int_equal(taken, 3);
+    bt_buffer_free(&data);
+}
+
+static void test_trailers(void **state)
+{
+    static const char good[] = "Grpc-Status: 0\r\nX: y\r\n\r\nNEXT";
+    static const char *const bad[] = {"X: y\n\r\n", " X: y\r\n\r\n", "X : y\r\n\r\n", "X\r\n\r\n"};
+    struct bt_http_head head;
+    (void)state;
+    assert_int_equal(bt_http_trailers_parse(good, sizeof(good) - 1, &head), 0);
+    assert_int_equal(head.field_count, 2);
+    assert_int_equal(head.length, sizeof(good) - 1 - 4);
+    assert_int_equal(bt_http_trailers_parse("\r\n", 2, &head), 0);
+    assert_int_equal(head.field_count, 0);
+    for (size_t length = 0; length < sizeof(good) - 1 - 4; length++)
+        assert_int_equal(bt_http_trailers_parse(good, length, &head), -EAGAIN);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(bad); i++)
+        assert_int_equal(bt_http_trailers_parse(bad[i], strlen(bad[i]), &head), -EBADMSG);
 }
 
 int main(void)
@@ -297,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_request),    cmocka_unit_test(test_smuggling), cmocka_unit_test(test_limits),
         cmocka_unit_test(test_response),   cmocka_unit_test(test_authority), cmocka_unit_test(test_absolute),
         cmocka_unit_test(test_hop_by_hop), cmocka_unit_test(test_token),     cmocka_unit_test(test_bodies),
+        cmocka_unit_test(test_trailers),
     };
     return cmocka_run_group_tests_name("gateway_http", tests, NULL, NULL);
 }

@@ -1,0 +1,244 @@
+/* The bytes of an exchange, both ways. See exchange.h. */
+#include <stdlib.h>
+
+#include "lib/memory.h"
+#include "policy/gateway/exchange_internal.h"
+
+/* Gives a source leave to send what is neither here nor refused any more. */
+static void settle(struct bt_half *half, struct bt_stream *source)
+{
+    size_t waiting = half->waiting != NULL ? evbuffer_get_length(half->waiting) : 0;
+    if (half->owed <= waiting)
+        return;
+    size_t done = half->owed - waiting;
+    half->owed = waiting;
+    source->operations->consume(source, done);
+}
+
+/* Sends what waits, as far as there is room, then the end. Returns false when the target takes no more. */
+static bool pump(struct bt_half *half, struct bt_stream *source, struct bt_stream *target)
+{
+    while (half->waiting != NULL && evbuffer_get_length(half->waiting) > 0) {
+        struct evbuffer_iovec first;
+        size_t room = target->operations->room(target);
+        if (room == 0)
+            break;
+        (void)evbuffer_peek(half->waiting, -1, NULL, &first, 1);
+        size_t size = first.iov_len < room ? first.iov_len : room;
+        if (target->operations->send_data(target, first.iov_base, size) < 0)
+            return false;
+        (void)evbuffer_drain(half->waiting, size);
+    }
+    settle(half, source);
+    if (!half->is_ended || half->is_sent || (half->waiting != NULL && evbuffer_get_length(half->waiting) > 0))
+        return true;
+    struct bt_message trailers;
+    if (half->trailers != NULL)
+        bt_kept_message_get(half->trailers, &trailers);
+    half->is_sent = true;
+    return target->operations->send_end(target, half->trailers != NULL ? &trailers : NULL) == 0;
+}
+
+/* Takes bytes from a source: what there is room for goes on at once, the rest waits. */
+static bool take(struct bt_exchange *exchange, struct bt_half *half, struct bt_stream *target,
+                 const char *data, size_t length)
+{
+    size_t waiting = half->waiting != NULL ? evbuffer_get_length(half->waiting) : 0;
+    size_t size = 0;
+    exchange->session->agent->counters.bytes += length;
+    exchange->session->agent->has_news = true;
+    half->owed += length;
+    if (target != NULL && waiting == 0) {
+        size_t room = target->operations->room(target);
+        size = length < room ? length : room;
+        if (size > 0 && target->operations->send_data(target, data, size) < 0)
+            return false;
+    }
+    if (size == length)
+        return true;
+    if (half->waiting == NULL)
+        half->waiting = evbuffer_new();
+    if (half->waiting == NULL)
+        abort(); /* out of memory, as in bt_new */
+    (void)evbuffer_add(half->waiting, data + size, length - size);
+    return true;
+}
+
+/* The response is what counts: after it nobody waits for the rest of a request. */
+static void end_when_done(struct bt_exchange *exchange)
+{
+    if (exchange->response.is_sent && (exchange->request.is_sent || !exchange->is_raw))
+        bt_exchange_end(exchange);
+}
+
+/* ---- from the agent ---------------------------------------------------------------------------------------
+ */
+
+static void on_agent_head(void *context, struct bt_stream *stream, const struct bt_message *head)
+{
+    (void)stream;
+    bt_exchange_take_head(context, head);
+}
+
+/* An upstream that takes no more of a request may still answer it (413): what comes is dropped meanwhile. */
+static void drop_request(struct bt_exchange *exchange)
+{
+    struct bt_half *half = &exchange->request;
+    half->is_sent = true;
+    if (half->waiting != NULL)
+        (void)evbuffer_drain(half->waiting, evbuffer_get_length(half->waiting));
+    settle(half, exchange->agent);
+}
+
+/* Where the request's bytes may go now: another protocol's only after 101. */
+static struct bt_stream *request_target(const struct bt_exchange *exchange)
+{
+    return exchange->is_asking_protocol && !exchange->is_raw ? NULL : exchange->upstream;
+}
+
+void bt_exchange_pump_request(struct bt_exchange *exchange)
+{
+    struct bt_stream *target = request_target(exchange);
+    if (target == NULL || exchange->request.is_sent)
+        return;
+    if (!pump(&exchange->request, exchange->agent, target))
+        drop_request(exchange);
+}
+
+static void on_agent_data(void *context, struct bt_stream *stream, const void *data, size_t length)
+{
+    struct bt_exchange *exchange = context;
+    (void)stream;
+    if (exchange->request.is_sent) {
+        exchange->agent->operations->consume(exchange->agent, length);
+        return;
+    }
+    struct bt_stream *target = request_target(exchange);
+    exchange->is_body_used = exchange->is_body_used || target != NULL;
+    if (!take(exchange, &exchange->request, target, data, length))
+        drop_request(exchange);
+    else if (target != NULL)
+        settle(&exchange->request, exchange->agent);
+}
+
+static void on_agent_end(void *context, struct bt_stream *stream, const struct bt_message *trailers)
+{
+    struct bt_exchange *exchange = context;
+    (void)stream;
+    exchange->request.is_ended = true;
+    if (trailers != NULL && !exchange->request.is_sent)
+        exchange->request.trailers = bt_message_keep(trailers);
+    bt_exchange_pump_request(exchange);
+    if (exchange->is_raw)
+        end_when_done(exchange);
+}
+
+static void on_agent_room(void *context, struct bt_stream *stream)
+{
+    struct bt_exchange *exchange = context;
+    (void)stream;
+    if (exchange->upstream == NULL || !exchange->has_response)
+        return;
+    if (!pump(&exchange->response, exchange->upstream, exchange->agent)) {
+        bt_exchange_abort(exchange, BT_ABORT_CANCELLED);
+        return;
+    }
+    end_when_done(exchange);
+}
+
+static void on_agent_abort(void *context, struct bt_stream *stream, enum bt_abort reason)
+{
+    (void)stream;
+    (void)reason;
+    bt_exchange_abort(context, BT_ABORT_CANCELLED);
+}
+
+const struct bt_stream_events bt_exchange_agent_events = {
+    .on_head = on_agent_head,
+    .on_data = on_agent_data,
+    .on_end = on_agent_end,
+    .on_room = on_agent_room,
+    .on_abort = on_agent_abort,
+};
+
+/* ---- from the upstream ------------------------------------------------------------------------------------
+ */
+
+static void on_upstream_head(void *context, struct bt_stream *stream, const struct bt_message *head)
+{
+    struct bt_exchange *exchange = context;
+    bool is_final = head->status >= 200 || head->status == 101;
+    (void)stream;
+    if (is_final) {
+        exchange->has_response = true;
+        exchange->is_raw = head->status == 101;
+        /* Only 101 lets the other protocol's bytes through. */
+        if (!exchange->is_raw && exchange->is_asking_protocol)
+            exchange->request.is_sent = true;
+    }
+    if (exchange->agent->operations->send_head(exchange->agent, head, head->is_complete) < 0) {
+        bt_exchange_abort(exchange, BT_ABORT_CANCELLED);
+        return;
+    }
+    if (is_final && head->is_complete)
+        exchange->response.is_sent = true;
+    if (exchange->is_raw)
+        bt_exchange_pump_request(exchange);
+}
+
+static void on_upstream_data(void *context, struct bt_stream *stream, const void *data, size_t length)
+{
+    struct bt_exchange *exchange = context;
+    (void)stream;
+    if (!take(exchange, &exchange->response, exchange->agent, data, length))
+        bt_exchange_abort(exchange, BT_ABORT_PROTOCOL);
+    else
+        settle(&exchange->response, exchange->upstream);
+}
+
+static void on_upstream_end(void *context, struct bt_stream *stream, const struct bt_message *trailers)
+{
+    struct bt_exchange *exchange = context;
+    (void)stream;
+    exchange->response.is_ended = true;
+    if (trailers != NULL)
+        exchange->response.trailers = bt_message_keep(trailers);
+    if (!pump(&exchange->response, exchange->upstream, exchange->agent)) {
+        bt_exchange_abort(exchange, BT_ABORT_PROTOCOL);
+        return;
+    }
+    end_when_done(exchange);
+}
+
+static void on_upstream_room(void *context, struct bt_stream *stream)
+{
+    struct bt_exchange *exchange = context;
+    (void)stream;
+    bt_exchange_pump_request(exchange);
+    if (exchange->is_raw)
+        end_when_done(exchange);
+}
+
+static void on_upstream_abort(void *context, struct bt_stream *stream, enum bt_abort reason)
+{
+    struct bt_exchange *exchange = context;
+    exchange->upstream = NULL;
+    stream->operations->release(stream);
+    if (!exchange->has_response) {
+        bt_exchange_upstream_lost(exchange, reason);
+        return;
+    }
+    /* Half an answer is out: only a cut says that the rest is not coming. */
+    bt_exchange_record(exchange, false, "bad-response",
+                       reason == BT_ABORT_PROTOCOL ? "the host's answer is malformed"
+                                                   : "the host broke off its answer");
+    bt_exchange_abort(exchange, BT_ABORT_LOST);
+}
+
+const struct bt_stream_events bt_exchange_upstream_events = {
+    .on_head = on_upstream_head,
+    .on_data = on_upstream_data,
+    .on_end = on_upstream_end,
+    .on_room = on_upstream_room,
+    .on_abort = on_upstream_abort,
+};

@@ -1,0 +1,62 @@
+/* Between exchange*.c: one exchange. */
+#ifndef BERTH_POLICY_GATEWAY_EXCHANGE_INTERNAL_H
+#define BERTH_POLICY_GATEWAY_EXCHANGE_INTERNAL_H
+
+#include "policy/gateway/exchange.h"
+#include "policy/gateway/message.h"
+#include "policy/gateway/upstream.h"
+
+/* One direction. */
+struct bt_half {
+    struct evbuffer *waiting; /* taken from the source, no room yet at the target; NULL: never needed */
+    size_t owed;              /* given by the source and not yet consumed there */
+    struct bt_kept_message *trailers;
+    bool is_ended; /* the source said all */
+    bool is_sent;  /* the target was told so */
+};
+
+struct bt_exchange {
+    TAILQ_ENTRY(bt_exchange) link;
+    struct bt_session *session;
+    struct bt_stream *agent;    /* the agent's stream */
+    struct bt_stream *upstream; /* NULL: none yet */
+    struct bt_agent_waiter waiter;
+    struct bt_upstream_wait wait;
+    struct bt_kept_message *head; /* the request as it came */
+    struct bt_verdict verdict;
+    char host[BT_HOST_NAME_SIZE]; /* matched and dialled */
+    uint16_t port;
+    char shown_host[BT_SHOWN_HOST_SIZE];
+    char method[33];
+    char authority[BT_HOST_NAME_SIZE + 8]; /* as it goes upstream */
+    uint32_t address;                      /* dialled */
+    /* Whom it was authorised for, to see that it changed. */
+    uint16_t slot;
+    uint32_t generation;
+    int64_t since_ms;
+    struct bt_half request, response;
+    bool is_authorised;      /* the policy allowed it once */
+    bool is_complete;        /* the request has no body */
+    bool is_asking_protocol; /* the request wants another protocol (WebSocket) */
+    bool is_body_used;       /* some of its body went upstream: it cannot be sent again */
+    bool is_reused;          /* the upstream connection carried others before */
+    bool is_retried;
+    bool is_raw;       /* another protocol, after 101 */
+    bool has_response; /* its head went to the agent */
+    bool is_ending;
+};
+
+/* exchange_flow.c: bytes. */
+extern const struct bt_stream_events bt_exchange_agent_events, bt_exchange_upstream_events;
+void bt_exchange_pump_request(struct bt_exchange *exchange);
+
+/* exchange.c */
+void bt_exchange_take_head(struct bt_exchange *exchange, const struct bt_message *head);
+/* Each is the last thing a caller does with the exchange. */
+void bt_exchange_refuse(struct bt_exchange *exchange, const struct bt_refusal *refusal);
+void bt_exchange_end(struct bt_exchange *exchange);
+/* The upstream stream is lost before a response; it was released. */
+void bt_exchange_upstream_lost(struct bt_exchange *exchange, enum bt_abort reason);
+void bt_exchange_record(struct bt_exchange *exchange, bool is_allowed, const char *rule, const char *reason);
+
+#endif
