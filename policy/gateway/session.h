@@ -15,7 +15,7 @@
 #include "policy/gateway/refusal.h"
 
 #define BT_SESSION_START_MS 30000 /* for a head, a ClientHello, a handshake */
-#define BT_SESSION_IDLE_MS 300000 /* between two requests */
+#define BT_SESSION_IDLE_MS 900000 /* between two requests */
 #define BT_SESSION_LINGER_MS 2000 /* for the client's end, after the last answer */
 #define BT_SESSION_LEAVE_MS 30000 /* for the last answer to leave */
 
