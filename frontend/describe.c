@@ -1,5 +1,6 @@
 /* One wording of agents for all commands. See describe.h.
  */
+#include <string.h>
 #include <time.h>
 
 #include "frontend/describe.h"
@@ -79,4 +80,48 @@ json_t *bt_describe_agent(const struct bt_agent *agent, const struct bt_pool *po
 
     bt_describe_slot(document, agent, pool);
     return document;
+}
+
+/* "GET, POST" of a list of texts. */
+static void bt_describe_list(struct bt_buffer *text, const json_t *list)
+{
+    const json_t *item;
+    size_t index;
+
+    json_array_foreach(list, index, item)
+    {
+        if (bt_buffer_add_format(text, "%s%s", index > 0 ? ", " : "", json_string_value(item)) < 0)
+            return;
+    }
+}
+
+static void bt_describe_add(struct bt_buffer *text, const char *what, const char *value)
+{
+    if (text->length > 0 && bt_buffer_add_text(text, "; ") < 0)
+        return;
+    (void)!bt_buffer_add_format(text, "%s%s", what, value);
+}
+
+char *bt_describe_rules(const json_t *rules)
+{
+    const json_t *methods = json_object_get(rules, "methods"), *paths = json_object_get(rules, "paths");
+    const char *tls = json_string_value(json_object_get(rules, "tls"));
+    const char *credential = json_string_value(json_object_get(json_object_get(rules, "auth"), "from"));
+    struct bt_buffer text = {.limit = 1024};
+
+    bt_describe_list(&text, methods);
+    if (methods && paths)
+        (void)!bt_buffer_add_text(&text, " ");
+    bt_describe_list(&text, paths);
+    if (json_object_get(rules, "headers"))
+        bt_describe_add(&text, "certain header fields", "");
+    if (tls && strcmp(tls, "pass") == 0)
+        bt_describe_add(&text, "TLS passed through", "");
+    if (credential)
+        bt_describe_add(&text, "credential ", credential);
+    if (json_is_true(json_object_get(rules, "preserve_auth")))
+        bt_describe_add(&text, "its own credentials", "");
+    if (json_is_true(json_object_get(rules, "private")))
+        bt_describe_add(&text, "private addresses", "");
+    return text.length > 0 ? text.data : bt_string_copy("everything");
 }

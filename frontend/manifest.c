@@ -38,8 +38,8 @@ static void bt_plan_replace_routes(struct bt_plan *plan, const struct bt_bottle 
     plan->route_count = 0;
     for (size_t i = 0; i < bottle->route_count; i++) {
         const struct bt_route *route = &bottle->routes[i];
-        bt_route_add(&plan->routes, &plan->route_count, route->host, route->is_private, route->granted_by,
-                     route->source);
+        bt_route_add(&plan->routes, &plan->route_count, route->host, json_incref(route->rules),
+                     route->granted_by, route->source);
     }
 }
 
@@ -137,9 +137,9 @@ static json_t *bt_plan_policy(const struct bt_plan *plan)
 
     for (size_t i = 0; i < plan->route_count; i++) {
         const struct bt_route *route = &plan->routes[i];
-        json_array_append_new(routes,
-                              json_pack("{s:s, s:s, s:b, s:s}", "host", route->host, "tls", "pass", "private",
-                                        route->is_private, "granted_by", route->granted_by));
+        json_t *document = json_pack("{s:s, s:s}", "host", route->host, "granted_by", route->granted_by);
+        json_object_update(document, route->rules);
+        json_array_append_new(routes, document);
     }
     return json_pack("{s:i, s:o}", "version", 1, "routes", routes);
 }
@@ -214,10 +214,11 @@ static json_t *bt_plan_routes_json(const struct bt_plan *plan)
             ports = json_pack("[I]", (json_int_t)port);
         else
             ports = json_pack("[i, i]", 80, 443);
-        json_array_append_new(routes,
-                              json_pack("{s:s, s:o, s:s, s:b, s:s, s:o}", "host", route->host, "ports", ports,
-                                        "tls", "pass", "private", route->is_private, "granted_by",
-                                        route->granted_by, "source", bt_output_json_text(route->source)));
+        json_t *document = json_pack("{s:s, s:o, s:s, s:b, s:s, s:o}", "host", route->host, "ports", ports,
+                                     "tls", "intercept", "private", 0, "granted_by", route->granted_by,
+                                     "source", bt_output_json_text(route->source));
+        json_object_update(document, route->rules);
+        json_array_append_new(routes, document);
     }
     return routes;
 }

@@ -4,7 +4,7 @@
  *   <config>/agents/<name>.md       the user's agents: front matter {harness, bottle, skills}, the body is
  * the prompt <config>/bottles/<name>.yaml    the user's bottles: {egress, resources, env, image, extends}
  *   <project>/.berth/agents/        more agents; never replaces one of the user's
- *   <project>/.berth/policy.yaml    {egress: {allow: [patterns]}}: only narrows
+ *   <project>/.berth/policy.yaml    {egress: {allow: [patterns and limits]}}: only narrows
  *   /etc/berth/policy.yaml          the same, the administrator's; narrows what is left
  *
  * Bottles combine left to right, a parent before its child: env by variable, resources by key, egress and
@@ -43,7 +43,7 @@ struct bt_resources {
 
 struct bt_route {
     char *host;       /* canonical pattern: lower case, "*.example.com:8443" */
-    bool is_private;  /* answers in private ranges are acceptable */
+    json_t *rules;    /* the keys of policy/POLICY.md's route but host and granted_by */
     char *granted_by; /* "bottle dev", "bottle dev, within /etc/berth/policy.yaml" */
     char *source;     /* file:line:column it was written at */
 };

@@ -29,21 +29,7 @@ void bt_bottles_free(struct bt_bottles *bottles)
     *bottles = (struct bt_bottles){0};
 }
 
-static int bt_bottle_tls(const struct bt_yaml *route, struct bt_error *error)
-{
-    const char *tls = "pass";
-    int r = bt_yaml_string(route, "tls", "pass", &tls, error);
-
-    if (r < 0 || strcmp(tls, "pass") == 0)
-        return r;
-    if (strcmp(tls, "intercept") == 0)
-        return bt_yaml_fail(bt_yaml_get(route, "tls"), error, "use tls: pass, which is the default",
-                            "'tls: intercept' is not supported by this version");
-    return bt_yaml_fail(bt_yaml_get(route, "tls"), error, NULL, "'tls' must be pass, not '%.40s'", tls);
-}
-
-static int bt_bottle_host(const struct bt_yaml *route, const struct bt_bottle *bottle,
-                          char ret_host[BT_PATTERN_SIZE], struct bt_error *error)
+static int bt_bottle_host(const struct bt_yaml *route, char ret_host[BT_PATTERN_SIZE], struct bt_error *error)
 {
     const char *host = NULL;
     const struct bt_yaml *at = bt_yaml_get(route, "host");
@@ -57,46 +43,103 @@ static int bt_bottle_host(const struct bt_yaml *route, const struct bt_bottle *b
     if (bt_host_pattern_check(host, &reason) < 0 || bt_pattern_canonical(host, ret_host) < 0)
         return bt_yaml_fail(at, error, *reason.hint ? reason.hint : NULL, "%s",
                             *reason.message ? reason.message : "not a host pattern");
+    return 0;
+}
+
+static bool bt_rules_pass(const json_t *rules)
+{
+    const char *tls = json_string_value(json_object_get(rules, "tls"));
+    return tls && strcmp(tls, "pass") == 0;
+}
+
+/* Several routes for one host are told apart by their requests; one that could never be reached is a slip. */
+static int bt_bottle_check_reachable(const struct bt_yaml *route, const struct bt_bottle *bottle,
+                                     const char *host, const json_t *rules, struct bt_error *error)
+{
     for (size_t i = 0; i < bottle->route_count; i++) {
-        if (strcmp(bottle->routes[i].host, ret_host) == 0)
-            return bt_yaml_fail(at, error, "keep one of the two", "'%s' has a route already (%s)", ret_host,
-                                bottle->routes[i].source);
+        const struct bt_route *other = &bottle->routes[i];
+        if (strcmp(other->host, host) != 0)
+            continue;
+        if (bt_rules_pass(other->rules) != bt_rules_pass(rules))
+            return bt_yaml_fail(route, error, "use the same 'tls' for both",
+                                "'%s' cannot be both intercepted and passed through (%s)", host,
+                                other->source);
+        if (!json_object_get(other->rules, "methods") && !json_object_get(other->rules, "paths") &&
+            !json_object_get(other->rules, "headers"))
+            return bt_yaml_fail(route, error, "put the narrower route first, or keep one of the two",
+                                "'%s' has a route already that takes every request (%s)", host,
+                                other->source);
     }
     return 0;
 }
 
-static int bt_bottle_route(const struct bt_yaml *route, struct bt_bottle *bottle, struct bt_error *error)
+/* What the bottle says of dlp holds where the route does not say otherwise. */
+static void bt_bottle_default_dlp(json_t *rules, const json_t *defaults)
+{
+    json_t *own = json_object_get(rules, "dlp");
+
+    if (!defaults || bt_rules_pass(rules))
+        return;
+    if (!own)
+        json_object_set_new(rules, "dlp", json_deep_copy(defaults));
+    else
+        json_object_update_missing(own, (json_t *)(uintptr_t)defaults);
+}
+
+static int bt_bottle_route(const struct bt_yaml *route, const json_t *dlp, struct bt_bottle *bottle,
+                           struct bt_error *error)
 {
     static const char *const known[] = {"host", "tls",           "private",     "methods", "paths", "headers",
                                         "auth", "preserve_auth", "transparent", "dlp",     "log"};
-    static const char *const unsupported[] = {"methods",       "paths",       "headers", "auth",
-                                              "preserve_auth", "transparent", "dlp",     "log"};
     char host[BT_PATTERN_SIZE], granted_by[64];
     bt_auto_free char *position = NULL;
-    bool is_private = false;
+    json_t *rules = NULL;
     int r = bt_yaml_check_keys(route, known, BT_ARRAY_LENGTH(known), error);
 
     if (r == 0)
-        r = bt_manifest_refuse_unsupported(route, unsupported, BT_ARRAY_LENGTH(unsupported), error);
+        r = bt_bottle_host(route, host, error);
     if (r == 0)
-        r = bt_bottle_host(route, bottle, host, error);
+        r = bt_rules_read(route, &rules, error);
+    if (r == 0) {
+        bt_bottle_default_dlp(rules, dlp);
+        r = bt_rules_check(route, host, rules, error);
+    }
     if (r == 0)
-        r = bt_bottle_tls(route, error);
-    if (r == 0)
-        r = bt_yaml_bool(route, "private", false, &is_private, error);
-    if (r < 0)
+        r = bt_bottle_check_reachable(route, bottle, host, rules, error);
+    if (r < 0) {
+        json_decref(rules);
         return r;
+    }
     position = bt_manifest_position(route);
     snprintf(granted_by, sizeof(granted_by), "bottle %s", bottle->name);
-    bt_route_add(&bottle->routes, &bottle->route_count, host, is_private, granted_by, position);
+    bt_route_add(&bottle->routes, &bottle->route_count, host, rules, granted_by, position);
     return 0;
+}
+
+/* The dlp of all routes, checked by itself: there may be no route. */
+static int bt_bottle_dlp(const struct bt_yaml *egress, json_t **ret_dlp, struct bt_error *error)
+{
+    json_t *dlp = NULL, *rules;
+    int r = bt_rules_read_dlp(egress, &dlp, error);
+
+    if (r < 0 || !dlp)
+        return r;
+    rules = json_pack("{s:O}", "dlp", dlp);
+    r = bt_rules_check(egress, "a.example", rules, error);
+    json_decref(rules);
+    if (r < 0)
+        json_decref(dlp);
+    else
+        *ret_dlp = dlp;
+    return r;
 }
 
 static int bt_bottle_egress(const struct bt_yaml *root, struct bt_bottle *bottle, struct bt_error *error)
 {
-    static const char *const known[] = {"routes"};
+    static const char *const known[] = {"routes", "dlp"};
     const struct bt_yaml *egress = bt_yaml_get(root, "egress");
     const struct bt_yaml *routes;
+    json_t *dlp = NULL;
     int r;
 
     if (!egress)
@@ -112,9 +155,11 @@ static int bt_bottle_egress(const struct bt_yaml *root, struct bt_bottle *bottle
                             "'routes' must be a list");
     if (routes->count > BT_ROUTES_MAX)
         return bt_yaml_fail(routes, error, NULL, "more than %u routes", BT_ROUTES_MAX);
-    bottle->has_egress = true;
+    r = bt_bottle_dlp(egress, &dlp, error);
+    bottle->has_egress = r == 0;
     for (size_t i = 0; i < routes->count && r == 0; i++)
-        r = bt_bottle_route(routes->values[i], bottle, error);
+        r = bt_bottle_route(routes->values[i], dlp, bottle, error);
+    json_decref(dlp);
     return r;
 }
 

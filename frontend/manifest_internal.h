@@ -59,12 +59,18 @@ int bt_agent_manifest_find(const struct bt_paths *paths, const char *project_fol
                            struct bt_agent_manifest *ret_manifest, struct bt_error *error);
 void bt_agent_manifest_free(struct bt_agent_manifest *manifest);
 
-/* A list of patterns that narrows routes. */
+/* A list that narrows routes. */
+struct bt_allow_entry {
+    char *pattern;
+    json_t *limits; /* an object: methods, paths, headers, dlp, log as in a route; tls: intercept; private,
+                       auth, preserve_auth, transparent: false */
+};
 struct bt_allow_list {
     bool is_present;   /* false: narrows nothing */
     char *source;      /* its path */
     const char *label; /* what granted_by calls it: short, as that text is bounded */
-    struct bt_list patterns;
+    struct bt_allow_entry *entries;
+    size_t count;
 };
 int bt_allow_parse(const char *path, const char *label, const char *text, size_t length,
                    struct bt_allow_list *ret_list, struct bt_error *error);
@@ -80,9 +86,24 @@ void bt_pattern_intersect(const char *left, const char *right, char ret_pattern[
 /* Canonical form of a checked pattern. */
 int bt_pattern_canonical(const char *pattern, char ret_pattern[BT_PATTERN_SIZE]);
 
-void bt_route_add(struct bt_route **routes, size_t *count, const char *host, bool is_private,
+/* Takes the reference of rules, copies the rest. */
+void bt_route_add(struct bt_route **routes, size_t *count, const char *host, json_t *rules,
                   const char *granted_by, const char *source);
 void bt_routes_free(struct bt_route *routes, size_t count);
+
+/* The keys of a route but host, in the form of the policy document and not yet checked; a new reference. */
+int bt_rules_read(const struct bt_yaml *mapping, json_t **ret_rules, struct bt_error *error);
+/* The key dlp of a mapping alone; *ret_dlp is left alone when there is none. */
+int bt_rules_read_dlp(const struct bt_yaml *mapping, json_t **ret_dlp, struct bt_error *error);
+/* Holds rules against the one reader that decides by them; what is wrong is told at its place in mapping. */
+int bt_rules_check(const struct bt_yaml *mapping, const char *host, const json_t *rules,
+                   struct bt_error *error);
+/* The keys of an entry of a narrowing list but host, checked; a new reference. */
+int bt_limits_read(const struct bt_yaml *mapping, const char *host, json_t **ret_limits,
+                   struct bt_error *error);
+/* What rules and limits both allow, a new reference; NULL when that is nothing. *ret_is_opened: TLS that was
+ * passed through is read now, as the limits cannot be kept otherwise. */
+json_t *bt_rules_narrow(const json_t *rules, const json_t *limits, bool *ret_is_opened);
 
 /* "file:line:column" of a node; owned by the caller. */
 char *bt_manifest_position(const struct bt_yaml *node);

@@ -99,7 +99,7 @@ void bt_pattern_intersect(const char *left, const char *right, char ret_pattern[
     bt_pattern_format(&both, ret_pattern);
 }
 
-void bt_route_add(struct bt_route **routes, size_t *count, const char *host, bool is_private,
+void bt_route_add(struct bt_route **routes, size_t *count, const char *host, json_t *rules,
                   const char *granted_by, const char *source)
 {
     /* Grows at powers of two. */
@@ -111,7 +111,7 @@ void bt_route_add(struct bt_route **routes, size_t *count, const char *host, boo
         *routes = grown;
     }
     (*routes)[(*count)++] = (struct bt_route){.host = bt_string_copy(host),
-                                              .is_private = is_private,
+                                              .rules = rules,
                                               .granted_by = bt_string_copy(granted_by),
                                               .source = bt_string_copy(source)};
 }
@@ -120,10 +120,41 @@ void bt_routes_free(struct bt_route *routes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         free(routes[i].host);
+        json_decref(routes[i].rules);
         free(routes[i].granted_by);
         free(routes[i].source);
     }
     free(routes);
+}
+
+/* A pattern, or a mapping of host and limits. */
+static int bt_allow_entry_read(const struct bt_yaml *node, struct bt_allow_entry *ret_entry,
+                               struct bt_error *error)
+{
+    static const char *const known[] = {"host", "methods", "paths",         "headers",     "tls",    "dlp",
+                                        "log",  "auth",    "preserve_auth", "transparent", "private"};
+    const struct bt_yaml *host = node->kind == BT_YAML_MAPPING ? bt_yaml_get(node, "host") : node;
+    struct bt_error reason = {0};
+    char pattern[BT_PATTERN_SIZE];
+    json_t *limits = NULL;
+    int r =
+        node->kind == BT_YAML_MAPPING ? bt_yaml_check_keys(node, known, BT_ARRAY_LENGTH(known), error) : 0;
+
+    if (r < 0)
+        return r;
+    if (!host || host->kind != BT_YAML_SCALAR)
+        return bt_yaml_fail(node, error, NULL,
+                            "each entry of 'allow' must be a host pattern, or a mapping with 'host'");
+    if (bt_host_pattern_check(host->text, &reason) < 0 || bt_pattern_canonical(host->text, pattern) < 0)
+        return bt_yaml_fail(host, error, *reason.hint ? reason.hint : NULL, "%s",
+                            *reason.message ? reason.message : "not a host pattern");
+    if (node->kind == BT_YAML_MAPPING)
+        r = bt_limits_read(node, pattern, &limits, error);
+    else
+        limits = json_object();
+    if (r == 0)
+        *ret_entry = (struct bt_allow_entry){bt_string_copy(pattern), limits};
+    return r;
 }
 
 static int bt_allow_from_yaml(const struct bt_yaml *root, struct bt_allow_list *list, struct bt_error *error)
@@ -144,18 +175,12 @@ static int bt_allow_from_yaml(const struct bt_yaml *root, struct bt_allow_list *
         return bt_yaml_fail(allow ? allow : egress, error, "write allow: [] to allow nothing",
                             "'egress' needs 'allow', a list of host patterns");
     list->is_present = true;
-    for (size_t i = 0; i < allow->count; i++) {
-        const struct bt_yaml *entry = allow->values[i];
-        struct bt_error reason = {0};
-        char pattern[BT_PATTERN_SIZE];
-        if (entry->kind != BT_YAML_SCALAR)
-            return bt_yaml_fail(entry, error, NULL, "each entry of 'allow' must be a host pattern");
-        if (bt_host_pattern_check(entry->text, &reason) < 0 || bt_pattern_canonical(entry->text, pattern) < 0)
-            return bt_yaml_fail(entry, error, *reason.hint ? reason.hint : NULL, "%s",
-                                *reason.message ? reason.message : "not a host pattern");
-        bt_list_add(&list->patterns, pattern);
+    list->entries = bt_new(allow->count + 1, sizeof(*list->entries));
+    for (size_t i = 0; i < allow->count && r == 0; i++) {
+        r = bt_allow_entry_read(allow->values[i], &list->entries[i], error);
+        list->count += r == 0;
     }
-    return 0;
+    return r;
 }
 
 int bt_allow_parse(const char *path, const char *label, const char *text, size_t length,
@@ -219,17 +244,47 @@ int bt_allow_load_project(const char *project_folder, struct bt_allow_list *ret_
 void bt_allow_free(struct bt_allow_list *list)
 {
     free(list->source);
-    bt_list_free(&list->patterns);
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->entries[i].pattern);
+        json_decref(list->entries[i].limits);
+    }
+    free(list->entries);
     *list = (struct bt_allow_list){0};
 }
 
-static bool bt_routes_have(const struct bt_route *routes, size_t from, size_t count, const char *host)
+/* Whether one that is there takes every request that the same pattern with these rules would. */
+static bool bt_routes_have(const struct bt_route *routes, size_t from, size_t count, const char *host,
+                           const json_t *rules)
 {
     for (size_t i = from; i < count; i++) {
-        if (strcmp(routes[i].host, host) == 0)
+        if (strcmp(routes[i].host, host) == 0 && json_equal(routes[i].rules, (json_t *)(uintptr_t)rules))
             return true;
     }
     return false;
+}
+
+/* What an entry leaves of a route, if anything. */
+static void bt_allow_apply_entry(const struct bt_allow_list *list, const struct bt_allow_entry *entry,
+                                 const struct bt_route *route, struct bt_plan *plan, struct bt_route **kept,
+                                 size_t *count, size_t from)
+{
+    bt_auto_free char *granted_by = bt_string_format("%s, within %s", route->granted_by, list->label);
+    char pattern[BT_PATTERN_SIZE];
+    bool is_opened = false;
+    json_t *rules;
+
+    bt_pattern_intersect(route->host, entry->pattern, pattern);
+    rules = *pattern ? bt_rules_narrow(route->rules, entry->limits, &is_opened) : NULL;
+    if (!rules)
+        return;
+    if (bt_routes_have(*kept, from, *count, pattern, rules)) {
+        json_decref(rules);
+        return;
+    }
+    if (is_opened)
+        bt_list_add_format(&plan->notes, "TLS to %s is opened, not passed through: %s asks for it", pattern,
+                           list->source);
+    bt_route_add(kept, count, pattern, rules, granted_by, route->source);
 }
 
 void bt_allow_apply(const struct bt_allow_list *list, struct bt_plan *plan)
@@ -241,14 +296,9 @@ void bt_allow_apply(const struct bt_allow_list *list, struct bt_plan *plan)
         return;
     for (size_t i = 0; i < plan->route_count; i++) {
         const struct bt_route *route = &plan->routes[i];
-        bt_auto_free char *granted_by = bt_string_format("%s, within %s", route->granted_by, list->label);
         size_t before = count;
-        for (size_t k = 0; k < list->patterns.count; k++) {
-            char pattern[BT_PATTERN_SIZE];
-            bt_pattern_intersect(route->host, list->patterns.items[k], pattern);
-            if (*pattern && !bt_routes_have(kept, before, count, pattern))
-                bt_route_add(&kept, &count, pattern, route->is_private, granted_by, route->source);
-        }
+        for (size_t k = 0; k < list->count; k++)
+            bt_allow_apply_entry(list, &list->entries[k], route, plan, &kept, &count, before);
         if (count == before)
             bt_list_add_format(&plan->notes, "%s of %s is not allowed by %s", route->host, route->granted_by,
                                list->source);

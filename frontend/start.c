@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "frontend/describe.h"
 #include "frontend/launch.h"
 #include "frontend/manifest.h"
 #include "frontend/start.h"
@@ -120,7 +121,7 @@ static int bt_start_check_reachable(const struct bt_plan *plan, const struct bt_
 
 static void bt_start_print_routes(struct bt_output *output, const struct bt_plan *plan)
 {
-    static const char *const titles[] = {"ALLOWED HOST", "PRIVATE", "GRANTED BY", "WRITTEN AT"};
+    static const char *const titles[] = {"ALLOWED HOST", "FOR", "GRANTED BY", "WRITTEN AT"};
     struct bt_table table;
 
     if (plan->route_count == 0)
@@ -128,7 +129,8 @@ static void bt_start_print_routes(struct bt_output *output, const struct bt_plan
     bt_table_init(&table, titles, BT_ARRAY_LENGTH(titles));
     for (size_t i = 0; i < plan->route_count; i++) {
         bt_table_add(&table, BT_COLOR_GREEN, "%s", plan->routes[i].host);
-        bt_table_add(&table, BT_COLOR_NONE, "%s", plan->routes[i].is_private ? "yes" : "no");
+        bt_auto_free char *conditions = bt_describe_rules(plan->routes[i].rules);
+        bt_table_add(&table, BT_COLOR_NONE, "%s", conditions);
         bt_table_add(&table, BT_COLOR_NONE, "%s", plan->routes[i].granted_by);
         bt_table_add(&table, BT_COLOR_DIM, "%s", plan->routes[i].source);
     }

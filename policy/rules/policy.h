@@ -7,9 +7,10 @@
 #include "lib/memory.h"
 #include "policy/rules/host.h"
 
-#define BT_ROUTE_METHODS_MAX 16
-#define BT_ROUTE_PATHS_MAX 64
-#define BT_ROUTE_HEADERS_MAX 16
+#define BT_ROUTE_METHODS_MAX 64
+/* More than a manifest may have: policies above it add theirs. */
+#define BT_ROUTE_PATHS_MAX 256
+#define BT_ROUTE_HEADERS_MAX 256
 #define BT_ROUTE_TEXT_MAX 1024 /* bytes of one path or header value */
 
 struct bt_policy_route {

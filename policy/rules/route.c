@@ -121,7 +121,7 @@ static int parse_methods(const json_t *item, const struct place *place, struct b
     /* An empty list would be read as "none" by one and as "any" by another. */
     if (!json_is_array(methods) || json_array_size(methods) == 0 ||
         json_array_size(methods) > BT_ROUTE_METHODS_MAX)
-        return route_fail(place, "\"methods\" is not a list of 1 to 16 methods");
+        return route_fail(place, "\"methods\" is not a list of 1 to 64 methods");
     for (size_t i = 0; i < json_array_size(methods); i++) {
         const char *method = plain_text(json_array_get(methods, i), 1, 32);
         if (method == NULL || !is_token(method) || !is_upper_case(method) || strcmp(method, "CONNECT") == 0)
@@ -137,7 +137,7 @@ static int parse_paths(const json_t *item, const struct place *place, struct bt_
     if (paths == NULL)
         return 0;
     if (!json_is_array(paths) || json_array_size(paths) == 0 || json_array_size(paths) > BT_ROUTE_PATHS_MAX)
-        return route_fail(place, "\"paths\" is not a list of 1 to 64 paths");
+        return route_fail(place, "\"paths\" is not a list of 1 to 256 paths");
     for (size_t i = 0; i < json_array_size(paths); i++) {
         const char *path = plain_text(json_array_get(paths, i), 1, BT_ROUTE_TEXT_MAX);
         if (path == NULL || !bt_policy_path_pattern_is_valid(path))
@@ -157,7 +157,7 @@ static int parse_headers(const json_t *item, const struct place *place, struct b
         return 0;
     if (!json_is_object(headers) || json_object_size(headers) == 0 ||
         json_object_size(headers) > BT_ROUTE_HEADERS_MAX)
-        return route_fail(place, "\"headers\" is not an object of 1 to 16 names and values");
+        return route_fail(place, "\"headers\" is not an object of 1 to 256 names and values");
     json_object_foreach((json_t *)(uintptr_t)headers, name, value)
     {
         const char *text = plain_text(value, 0, BT_ROUTE_TEXT_MAX);

@@ -60,14 +60,14 @@ static void fuzz_policy(const char *text, size_t size)
         require(error.message[0] != '\0');
         return;
     }
-    for (size_t i = 0; i + 1 < list.patterns.count && i < 64; i++) {
+    for (size_t i = 0; i + 1 < list.count && i < 64; i++) {
         char both[BT_PATTERN_SIZE], again[BT_PATTERN_SIZE];
-        bt_pattern_intersect(list.patterns.items[i], list.patterns.items[i + 1], both);
+        bt_pattern_intersect(list.entries[i].pattern, list.entries[i + 1].pattern, both);
         if (!*both)
             continue;
-        bt_pattern_intersect(both, list.patterns.items[i], again);
+        bt_pattern_intersect(both, list.entries[i].pattern, again);
         require(strcmp(both, again) == 0);
-        bt_pattern_intersect(list.patterns.items[i + 1], both, again);
+        bt_pattern_intersect(list.entries[i + 1].pattern, both, again);
         require(strcmp(both, again) == 0);
     }
     bt_allow_free(&list);

@@ -92,7 +92,7 @@ static void t_manifest_reads_agent_and_bottle(void **state)
     plan_ok(fixture, "dev", &plan);
     assert_int_equal(plan.route_count, 2);
     assert_non_null(route_of(&plan, "example.com")); /* canonical */
-    assert_true(route_of(&plan, "*.corp.example:8443")->is_private);
+    assert_true(json_is_true(json_object_get(route_of(&plan, "*.corp.example:8443")->rules, "private")));
     assert_string_equal(route_of(&plan, "example.com")->granted_by, "bottle dev");
     assert_non_null(strstr(route_of(&plan, "example.com")->source, "dev.yaml:3:7"));
     assert_int_equal(plan.resources.memory_bytes, 512ULL << 20);
@@ -147,23 +147,94 @@ static void t_manifest_refuses_circles_and_missing_parents(void **state)
 
 static void t_manifest_refuses_keys_it_does_not_enforce(void **state)
 {
-    static const char *const keys[] = {"methods: [GET]",       "paths: [/x]",       "headers: {}", "auth: {}",
-                                       "preserve_auth: false", "transparent: none", "dlp: true",   "log: 1"};
     const struct fixture *fixture = *state;
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(keys); i++) {
-        char text[256];
-        snprintf(text, sizeof text, "egress:\n  routes:\n    - host: a.example\n      %s\n", keys[i]);
-        refuse_bottle(fixture, text, "bad.yaml:4:7: '");
-        refuse_bottle(fixture, text, "is not supported by this version");
-    }
-    refuse_bottle(fixture, "egress: {routes: [{host: a.example, tls: intercept}]}\n",
-                  "bad.yaml:1:42: 'tls: intercept' is not supported by this version");
     fixture_write(fixture, "config/agents/skilled.md", "---\nharness: shell\nskills: [a]\n---\n");
     refuse_agent(fixture, "skilled", BT_EXIT_ERROR,
                  "skilled.md:3:1: 'skills' is not supported by this version");
     fixture_write(fixture, "config/agents/claude.md", "---\nharness: claude\n---\n");
     refuse_agent(fixture, "claude", BT_EXIT_ERROR,
                  "claude.md:2:10: 'harness: claude' is not supported by this version");
+}
+
+static void t_manifest_reads_what_requests_are_for(void **state)
+{
+    const struct fixture *fixture = *state;
+    bt_auto_plan plan = {0};
+    fixture_write(fixture, "config/bottles/dev.yaml",
+                  "egress:\n"
+                  "  dlp: {inbound: block, entropy: warn}\n"
+                  "  routes:\n"
+                  "    - host: api.example\n"
+                  "      methods: [GET, POST]\n"
+                  "      paths: [/v1/messages, /v1/files/*]\n"
+                  "      headers: {X-Team: Red}\n"
+                  "      auth: {scheme: header, header: X-Api-Key, from: example}\n"
+                  "      transparent: credentials\n"
+                  "      dlp: {outbound: redact, inbound: warn}\n"
+                  "      log: 2\n"
+                  "    - {host: api.example, methods: [DELETE], preserve_auth: true}\n"
+                  "    - {host: pinned.example, tls: pass}\n");
+    fixture_write(fixture, "config/agents/dev.md", "---\nharness: shell\nbottle: dev\n---\n");
+    plan_ok(fixture, "dev", &plan);
+    json_t *expected =
+        json_loads("[{\"host\": \"api.example\", \"granted_by\": \"bottle dev\", \"methods\": [\"GET\", "
+                   "\"POST\"], \"paths\":"
+                   " [\"/v1/messages\", \"/v1/files/*\"], \"headers\": {\"x-team\": \"Red\"}, \"auth\": "
+                   "{\"scheme\": \"header\","
+                   " \"header\": \"x-api-key\", \"from\": \"example\"}, \"transparent\": \"credentials\", "
+                   "\"dlp\": {\"outbound\":"
+                   " \"redact\", \"inbound\": \"warn\", \"entropy\": \"warn\"}, \"log\": 2},"
+                   " {\"host\": \"api.example\", \"granted_by\": \"bottle dev\", \"methods\": [\"DELETE\"], "
+                   "\"preserve_auth\": true,"
+                   " \"dlp\": {\"inbound\": \"block\", \"entropy\": \"warn\"}},"
+                   " {\"host\": \"pinned.example\", \"granted_by\": \"bottle dev\", \"tls\": \"pass\"}]",
+                   0, NULL);
+    assert_non_null(expected);
+    if (!json_equal(expected, json_object_get(plan.policy, "routes"))) {
+        char *text = json_dumps(plan.policy, 0);
+        print_error("%s\n", text);
+        free(text);
+        fail();
+    }
+    json_decref(expected);
+}
+
+static void t_manifest_refuses_what_cannot_be_kept(void **state)
+{
+    static const struct {
+        const char *keys, *place, *part;
+    } cases[] = {
+        {"tls: pass\n      methods: [GET]", "bad.yaml:4:7", "exclude each other"},
+        {"tls: pass\n      dlp: {outbound: off}", "bad.yaml:4:7", "\"dlp\""},
+        {"tls: maybe", "bad.yaml:4:7", "intercept or pass"},
+        {"methods: []", "bad.yaml:4:16", "a list of 1 to 64"},
+        {"methods: GET", "bad.yaml:4:16", "a list of 1 to 64"},
+        {"methods: [get]", "bad.yaml:4:7", "upper case"},
+        {"paths: [/a*]", "bad.yaml:4:7", "plain path"},
+        {"paths: [/a/../b]", "bad.yaml:4:7", "plain path"},
+        {"paths: [[/a]]", "bad.yaml:4:15", "must be a text"},
+        {"headers: {Host: a}", "bad.yaml:4:7", "belongs to the connection"},
+        {"headers: {A: b, a: c}", "bad.yaml:4:23", "twice"},
+        {"headers: {X-Api-Key: a}", "bad.yaml:4:7", "credentials"},
+        {"auth: {scheme: bearer}", "bad.yaml:4:7", "from"},
+        {"auth: {scheme: bearer, from: a, value: b}", "bad.yaml:4:39", "unknown key 'value'"},
+        {"auth: {scheme: basic, from: a}\n      preserve_auth: true", "bad.yaml:4:7", "exclude each other"},
+        {"transparent: credentials", "bad.yaml:4:7", "nothing to inject"},
+        {"dlp: {outbound: warn}", "bad.yaml:4:7", "redact"},
+        {"dlp: true", "bad.yaml:4:12", "mapping"},
+        {"log: 3", "bad.yaml:4:12", "from 0 to 2"},
+    };
+    const struct fixture *fixture = *state;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(cases); i++) {
+        char text[256];
+        snprintf(text, sizeof text, "egress:\n  routes:\n    - host: a.example\n      %s\n", cases[i].keys);
+        refuse_bottle(fixture, text, cases[i].place);
+        refuse_bottle(fixture, text, cases[i].part);
+    }
+    refuse_bottle(fixture, "egress: {dlp: {outbound: no}, routes: []}\n", "bad.yaml:1:10");
+    refuse_bottle(fixture,
+                  "egress: {routes: [{host: a.example, paths: [/a]}, {host: a.example, tls: pass}]}\n",
+                  "cannot be both intercepted and passed through");
 }
 
 static void t_manifest_refuses_mistakes_where_they_are(void **state)
@@ -179,7 +250,7 @@ static void t_manifest_refuses_mistakes_where_they_are(void **state)
     refuse_bottle(fixture, "egress: {routes: [{host: \"a.example:99999\"}]}\n", "port");
     refuse_bottle(fixture, "egress: {routes: [{host: \"a.example\\0.evil.example\"}]}\n", "NUL");
     refuse_bottle(fixture, "egress: {routes: [{host: a.example}, {host: A.Example}]}\n",
-                  "has a route already");
+                  "has a route already that takes every request");
     refuse_bottle(fixture, "egress: {routes: [{host: a.example, private: yes}]}\n", "true or false");
     refuse_bottle(fixture, "resources: {memory: 1T}\n", "'memory' must be a size");
     refuse_bottle(fixture, "resources: {memory: 64M}\n", "from 128M to 64G");
@@ -269,7 +340,7 @@ static void t_manifest_policies_only_narrow(void **state)
     fixture_write(fixture, "admin.yaml", "egress:\n  allow: [\"*.example:443\", git.test]\n");
     plan_ok(fixture, "dev", &plan);
     assert_int_equal(plan.route_count, 2);
-    assert_true(route_of(&plan, "*.a.example:443")->is_private);
+    assert_true(json_is_true(json_object_get(route_of(&plan, "*.a.example:443")->rules, "private")));
     assert_string_equal(route_of(&plan, "*.a.example:443")->granted_by,
                         "bottle dev, within project policy, within admin policy");
     assert_non_null(route_of(&plan, "git.test"));
@@ -293,6 +364,110 @@ static void t_manifest_empty_admin_list_allows_nothing(void **state)
     fixture_write(fixture, "admin.yaml", "egres: {allow: []}\n");
     assert_true(plan_with(fixture, "dev", NULL, 0, &broken, &error) < 0);
     assert_says(&error, "admin.yaml:1:1");
+}
+
+static json_t *rules_of(const char *text)
+{
+    json_t *rules = json_loads(text, 0, NULL);
+    assert_non_null(rules);
+    return rules;
+}
+
+/* Single quotes stand for double ones. expected NULL: nothing is left. */
+static void narrow(const char *rules_text, const char *limits_text, const char *expected_text)
+{
+    char texts[3][512];
+    bool is_opened = false;
+    const char *given[] = {rules_text, limits_text, expected_text ? expected_text : "{}"};
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(texts[i], sizeof texts[i], "%s", given[i]);
+        for (char *at = texts[i]; (at = strchr(at, '\'')) != NULL;)
+            *at = '"';
+    }
+    json_t *rules = rules_of(texts[0]), *limits = rules_of(texts[1]), *expected = rules_of(texts[2]);
+    json_t *result = bt_rules_narrow(rules, limits, &is_opened);
+    if (!expected_text ? result != NULL : !result || !json_equal(result, expected)) {
+        char *text = result ? json_dumps(result, 0) : NULL;
+        print_error("%s with %s gives %s\n", rules_text, limits_text, text ? text : "nothing");
+        free(text);
+        fail();
+    }
+    json_decref(rules);
+    json_decref(limits);
+    json_decref(expected);
+    json_decref(result);
+}
+
+static void t_manifest_narrows_rules(void **state)
+{
+    (void)state;
+    narrow("{}", "{}", "{}");
+    narrow("{'tls': 'pass'}", "{}", "{'tls': 'pass'}");
+    narrow("{'tls': 'pass', 'private': true}", "{'private': false}", "{'tls': 'pass'}");
+    narrow("{'tls': 'pass'}", "{'tls': 'intercept'}", "{}");
+    narrow("{'tls': 'pass'}", "{'methods': ['GET']}", "{'methods': ['GET']}");
+    narrow("{'methods': ['GET', 'POST']}", "{'methods': ['HEAD', 'POST', 'PUT']}",
+           "{'methods': ['POST', 'HEAD']}");
+    narrow("{'methods': ['GET']}", "{'methods': ['GET', 'HEAD']}", "{'methods': ['GET', 'HEAD']}");
+    narrow("{'methods': ['GET']}", "{'methods': ['POST']}", NULL);
+    narrow("{}", "{'paths': ['/a']}", "{'paths': ['/a']}");
+    narrow("{'paths': ['/a/*', '/b']}", "{'paths': ['/a/b/*', '/a/c', '/b', '/d']}",
+           "{'paths': ['/b', '/a/b/*', '/a/c']}");
+    narrow("{'paths': ['/a/*']}", "{'paths': ['/a']}", NULL);
+    narrow("{'paths': ['/a/*']}", "{'paths': ['/*']}", "{'paths': ['/a/*']}");
+    narrow("{'headers': {'a': '1'}}", "{'headers': {'b': '2'}}", "{'headers': {'a': '1', 'b': '2'}}");
+    narrow("{'headers': {'a': '1'}}", "{'headers': {'a': '2'}}", NULL);
+    narrow("{'auth': {'scheme': 'bearer', 'from': 'x'}, 'transparent': 'credentials'}", "{'auth': false}",
+           "{}");
+    narrow("{'auth': {'scheme': 'bearer', 'from': 'x'}, 'transparent': 'credentials'}",
+           "{'transparent': false}", "{'auth': {'scheme': 'bearer', 'from': 'x'}}");
+    narrow("{'preserve_auth': true}", "{'preserve_auth': false}", "{}");
+    narrow("{}", "{'dlp': {'outbound': 'redact', 'inbound': 'block'}}",
+           "{'dlp': {'outbound': 'block', 'inbound': 'block', 'entropy': 'off'}}");
+    narrow("{'dlp': {'outbound': 'off', 'entropy': 'warn'}}", "{'dlp': {'outbound': 'supervise'}}",
+           "{'dlp': {'outbound': 'supervise', 'inbound': 'warn', 'entropy': 'warn'}}");
+    narrow("{}", "{'log': 2}", "{'log': 2}");
+    narrow("{'log': 2}", "{'log': 0}", "{'log': 2}");
+    narrow("{}", "{'log': 0}", "{}");
+}
+
+static void t_manifest_lists_grant_nothing(void **state)
+{
+    static const char *const wrong[][2] = {
+        {"private: true", "'private' can only be false here"},
+        {"auth: true", "'auth' can only be false here"},
+        {"tls: pass", "'tls' can only be intercept here"},
+        {"methods: [get]", "upper case"},
+        {"paths: [a]", "plain path"},
+        {"granted_by: me", "unknown key 'granted_by'"},
+    };
+    const struct fixture *fixture = *state;
+    bt_auto_plan plan = {0};
+    fixture_write(fixture, "config/bottles/dev.yaml",
+                  "egress: {routes: [{host: \"*.example\", auth: {scheme: bearer, from: x}}, {host: p.test, "
+                  "tls: pass}]}\n");
+    fixture_write(fixture, "config/agents/dev.md", "---\nharness: shell\nbottle: dev\n---\n");
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(wrong); i++) {
+        struct bt_plan broken = {0};
+        struct bt_error error = {0};
+        char text[256];
+        snprintf(text, sizeof text, "egress:\n  allow:\n    - host: a.example\n      %s\n", wrong[i][0]);
+        fixture_write(fixture, "admin.yaml", text);
+        assert_true(plan_with(fixture, "dev", NULL, 0, &broken, &error) < 0);
+        assert_says(&error, "admin.yaml:4:");
+        assert_says(&error, wrong[i][1]);
+    }
+    fixture_write(fixture, "admin.yaml",
+                  "egress:\n  allow:\n    - {host: a.example, methods: [GET], paths: [/v1/*], auth: false}\n"
+                  "    - \"*.example:443\"\n    - {host: p.test, log: 2, tls: intercept}\n");
+    plan_ok(fixture, "dev", &plan);
+    assert_int_equal(plan.route_count, 3);
+    assert_string_equal(plan.routes[0].host, "a.example");
+    assert_null(json_object_get(plan.routes[0].rules, "auth"));
+    assert_string_equal(plan.routes[1].host, "*.example:443");
+    assert_non_null(json_object_get(plan.routes[1].rules, "auth"));
+    assert_null(json_object_get(plan.routes[2].rules, "tls"));
+    assert_true(notes_have(&plan, "TLS to p.test is opened"));
 }
 
 static void t_manifest_project_adds_agents_only(void **state)
@@ -385,11 +560,15 @@ int main(void)
         FIXTURE_TEST(t_manifest_combines_bottles),
         FIXTURE_TEST(t_manifest_refuses_circles_and_missing_parents),
         FIXTURE_TEST(t_manifest_refuses_keys_it_does_not_enforce),
+        FIXTURE_TEST(t_manifest_reads_what_requests_are_for),
+        FIXTURE_TEST(t_manifest_refuses_what_cannot_be_kept),
         FIXTURE_TEST(t_manifest_refuses_mistakes_where_they_are),
         FIXTURE_TEST(t_manifest_refuses_bad_agents),
         FIXTURE_TEST(t_manifest_windows_line_ends_pass),
         cmocka_unit_test(t_manifest_intersects_patterns),
         FIXTURE_TEST(t_manifest_policies_only_narrow),
+        cmocka_unit_test(t_manifest_narrows_rules),
+        FIXTURE_TEST(t_manifest_lists_grant_nothing),
         FIXTURE_TEST(t_manifest_empty_admin_list_allows_nothing),
         FIXTURE_TEST(t_manifest_project_adds_agents_only),
         FIXTURE_TEST(t_manifest_project_bottles_cannot_be_used),
