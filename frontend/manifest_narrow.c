@@ -196,7 +196,7 @@ static bool bt_narrow_needs_reading(const json_t *limits)
 
 json_t *bt_rules_narrow(const json_t *rules, const json_t *limits, bool *ret_is_opened)
 {
-    static const char *const flags[] = {"private", "auth", "preserve_auth", "transparent"};
+    static const char *const flags[] = {"private", "preserve_auth", "transparent"};
     const char *tls = json_string_value(json_object_get(rules, "tls"));
     bool is_opened = tls && strcmp(tls, "pass") == 0 && bt_narrow_needs_reading(limits);
     json_t *narrow = json_deep_copy(rules);
@@ -207,8 +207,11 @@ json_t *bt_rules_narrow(const json_t *rules, const json_t *limits, bool *ret_is_
         if (json_object_get(limits, flags[i]))
             json_object_del(narrow, flags[i]);
     }
-    if (json_object_get(limits, "auth"))
+    if (json_object_get(limits, "auth") && json_object_get(narrow, "auth")) {
+        /* Without it the route would allow in clear what it did not before. */
+        json_object_set_new(narrow, "auth", json_pack("{s:s}", "scheme", "none"));
         json_object_del(narrow, "transparent");
+    }
     if (!bt_narrow_list(narrow, limits, "methods", bt_narrow_methods) ||
         !bt_narrow_list(narrow, limits, "paths", bt_narrow_paths) || !bt_narrow_headers(narrow, limits)) {
         json_decref(narrow);

@@ -129,7 +129,7 @@ static int match_route(const struct bt_policy_route *route, struct search *searc
     if (!bt_host_pattern_matches(&route->pattern, search->host))
         return 0;
     *ret_stage = STAGE_HOST;
-    if (!is_port_matching(route, search->request->port) || (search->request->is_tls && route->is_passed))
+    if (!is_port_matching(route, search->request->port))
         return 0;
     *ret_stage = STAGE_PORT;
     if (!is_method_matching(route, search->request->method))
@@ -190,13 +190,13 @@ static void refuse_nearest(const struct search *search, struct bt_verdict *verdi
 static void settle_auth(const struct bt_policy_route *route, const struct bt_policy_request *request,
                         struct bt_verdict *verdict)
 {
-    if (route->auth == BT_AUTH_NONE)
-        return;
-    if (!request->is_tls) {
+    if (route->needs_tls && !request->is_tls) {
         refuse(verdict, "credential-needs-tls",
                "the route for this host carries a credential, which is never sent in clear", "use https://");
         return;
     }
+    if (route->auth == BT_AUTH_NONE)
+        return;
     if (request->is_transparent && !route->injects_transparently) {
         size_t length = strlen(verdict->reason);
         snprintf(verdict->reason + length, sizeof(verdict->reason) - length, ", without its credential");

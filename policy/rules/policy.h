@@ -23,6 +23,7 @@ struct bt_policy_route {
     size_t header_count;
     struct bt_list header_names, header_values; /* all of them must be there; names are lower case */
     enum bt_auth_scheme auth;
+    bool needs_tls; /* it has a credential, or had one before a policy above took it away */
     char auth_header[BT_AUTH_HEADER_SIZE];
     char credential[BT_CREDENTIAL_NAME_SIZE];
     struct bt_dlp dlp;

@@ -195,8 +195,10 @@ static int parse_auth_header(const json_t *auth, const struct place *place, stru
 static int parse_auth(const json_t *item, const struct place *place, struct bt_policy_route *route)
 {
     static const char *const known[] = {"scheme", "header", "from"};
-    static const char *const schemes[] = {
-        [BT_AUTH_BEARER] = "bearer", [BT_AUTH_BASIC] = "basic", [BT_AUTH_HEADER] = "header", "none"};
+    static const char *const schemes[] = {[BT_AUTH_NONE] = "none",
+                                          [BT_AUTH_BEARER] = "bearer",
+                                          [BT_AUTH_BASIC] = "basic",
+                                          [BT_AUTH_HEADER] = "header"};
     const json_t *auth = json_object_get(item, "auth");
     char where[48];
     unsigned scheme;
@@ -209,9 +211,14 @@ static int parse_auth(const json_t *item, const struct place *place, struct bt_p
     if (result < 0)
         return result;
     if (json_object_get(auth, "scheme") == NULL ||
-        parse_word(json_object_get(auth, "scheme"), schemes + 1, 3, 0, &scheme) < 0)
-        return route_fail(place, "\"auth\": \"scheme\" is not bearer, basic or header");
-    route->auth = (enum bt_auth_scheme)(scheme + 1);
+        parse_word(json_object_get(auth, "scheme"), schemes, BT_ARRAY_LENGTH(schemes), 0, &scheme) < 0)
+        return route_fail(place, "\"auth\": \"scheme\" is not bearer, basic, header or none");
+    route->auth = (enum bt_auth_scheme)scheme;
+    route->needs_tls = true;
+    if (route->auth == BT_AUTH_NONE && json_object_size(auth) > 1)
+        return route_fail(place, "\"auth\": the scheme \"none\" has neither \"header\" nor \"from\"");
+    if (route->auth == BT_AUTH_NONE)
+        return 0;
     const char *from = plain_text(json_object_get(auth, "from"), 1, sizeof(route->credential) - 1);
     if (from == NULL || strspn(from, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(from) ||
         from[0] == '-')
@@ -286,7 +293,7 @@ static int check_together(const json_t *item, const struct place *place, const s
         snprintf(what, sizeof(what), "\"tls\": \"pass\" and \"%s\" exclude each other", need_reading[i]);
         return route_fail(place, what);
     }
-    if (route->auth != BT_AUTH_NONE && route->preserves_auth)
+    if (route->needs_tls && route->preserves_auth)
         return route_fail(place, "\"auth\" and \"preserve_auth\" exclude each other");
     if (route->auth == BT_AUTH_NONE && route->injects_transparently)
         return route_fail(place, "\"transparent\": \"credentials\" without \"auth\" has nothing to inject");

@@ -94,8 +94,8 @@ struct bt_policy_request {
 
 /* Decides a request. A host that has no canonical form is refused ("ip-literal" for an address in any
  * spelling, else "bad-host"), so the caller may pass what a user typed; who dials afterwards must have made
- * the canonical buffer first and use that one for both. Inside of TLS, routes that pass TLS through do not
- * match: which kind a connection is was decided by bt_policy_decide_connection. */
+ * the canonical buffer first and use that one for both. A route that passes TLS through matches like any
+ * other when an earlier one had the connection opened. */
 void bt_policy_decide(const struct bt_policy *policy, const struct bt_policy_request *request,
                       struct bt_verdict *ret_verdict);
 

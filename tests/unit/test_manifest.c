@@ -418,7 +418,7 @@ static void t_manifest_narrows_rules(void **state)
     narrow("{'headers': {'a': '1'}}", "{'headers': {'b': '2'}}", "{'headers': {'a': '1', 'b': '2'}}");
     narrow("{'headers': {'a': '1'}}", "{'headers': {'a': '2'}}", NULL);
     narrow("{'auth': {'scheme': 'bearer', 'from': 'x'}, 'transparent': 'credentials'}", "{'auth': false}",
-           "{}");
+           "{'auth': {'scheme': 'none'}}");
     narrow("{'auth': {'scheme': 'bearer', 'from': 'x'}, 'transparent': 'credentials'}",
            "{'transparent': false}", "{'auth': {'scheme': 'bearer', 'from': 'x'}}");
     narrow("{'preserve_auth': true}", "{'preserve_auth': false}", "{}");
@@ -463,7 +463,7 @@ static void t_manifest_lists_grant_nothing(void **state)
     plan_ok(fixture, "dev", &plan);
     assert_int_equal(plan.route_count, 3);
     assert_string_equal(plan.routes[0].host, "a.example");
-    assert_null(json_object_get(plan.routes[0].rules, "auth"));
+    assert_null(json_object_get(json_object_get(plan.routes[0].rules, "auth"), "from"));
     assert_string_equal(plan.routes[1].host, "*.example:443");
     assert_non_null(json_object_get(plan.routes[1].rules, "auth"));
     assert_null(json_object_get(plan.routes[2].rules, "tls"));

@@ -94,7 +94,7 @@ static void test_documents(void **state)
     refused("{'host': 'a.example', 'headers': {'x': 'a\\nb'}}", "headers");
     refused("{'host': 'a.example', 'auth': {'scheme': 'bearer'}}", "from");
     refused("{'host': 'a.example', 'auth': {'from': 'a'}}", "scheme");
-    refused("{'host': 'a.example', 'auth': {'scheme': 'none', 'from': 'a'}}", "scheme");
+    refused("{'host': 'a.example', 'auth': {'scheme': 'none', 'from': 'a'}}", "none");
     refused("{'host': 'a.example', 'auth': {'scheme': 'bearer', 'from': 'A'}}", "from");
     refused("{'host': 'a.example', 'auth': {'scheme': 'bearer', 'from': 'a', 'value': 'b'}}", "value");
     refused("{'host': 'a.example', 'auth': {'scheme': 'bearer', 'header': 'x', 'from': 'a'}}", "header");
@@ -309,9 +309,10 @@ static void test_connections(void **state)
     verdict = ask(policy, "POST", "b.example.com", "/a");
     assert_true(verdict.is_allowed && !verdict.may_be_private);
     verdict = ask(policy, "GET", "b.example.com", "/b");
-    assert_true(verdict.is_allowed && verdict.may_be_private);
-    assert_string_equal(verdict.rule, "route:3");
-    assert_string_equal(ask(policy, "POST", "b.example.com", "/b").rule, "path-not-allowed");
+    assert_string_equal(verdict.rule, "route:2");
+    assert_true(verdict.strips_credentials && !verdict.may_be_private);
+    assert_string_equal(ask(policy, "POST", "c.example.com", "/b").rule, "path-not-allowed");
+    assert_string_equal(ask(policy, "GET", "c.example.com", "/b").rule, "route:3");
     /* In clear there is no TLS to pass through: the route allows the host. */
     struct bt_policy_request request = {
         .host = "b.example.com", .port = 80, .method = slice("POST"), .path = slice("/b")};
