@@ -11,7 +11,7 @@
 #include "policy/rules/policy.h"
 
 /* How far the most fitting route came; a refusal is explained by what was missing there. */
-enum stage { STAGE_NONE, STAGE_HOST, STAGE_PORT, STAGE_METHOD, STAGE_PATH };
+enum stage { STAGE_NONE, STAGE_HOST, STAGE_PORT, STAGE_METHOD, STAGE_HEADERS };
 
 struct search {
     const struct bt_policy *policy;
@@ -135,11 +135,11 @@ static int match_route(const struct bt_policy_route *route, struct search *searc
     if (!is_method_matching(route, search->request->method))
         return 0;
     *ret_stage = STAGE_METHOD;
-    int result = match_path(route, search);
-    if (result <= 0)
-        return result;
-    *ret_stage = STAGE_PATH;
-    return are_headers_matching(route, search->request) ? 1 : 0;
+    if (!are_headers_matching(route, search->request))
+        return 0;
+    *ret_stage = STAGE_HEADERS;
+    /* Last, so that an ambiguous path is refused only where nothing but the path could make a difference. */
+    return match_path(route, search);
 }
 
 /* "the policy allows no POST for this host" and what to do about it. */
@@ -170,18 +170,18 @@ static void refuse_nearest(const struct search *search, struct bt_verdict *verdi
     method[length] = '\0';
     if (search->stage == STAGE_PORT)
         refuse(verdict, "method-not-allowed", "", "");
-    else if (search->stage == STAGE_METHOD)
+    else if (search->stage == STAGE_HEADERS)
         refuse(verdict, "path-not-allowed", "the policy names this host, but not this path", "");
     else
         refuse(verdict, "header-not-allowed",
-               "the policy names this host and path for requests with certain header fields only", "");
+               "the policy names this host for requests with certain header fields only", "");
     if (search->stage == STAGE_PORT)
         snprintf(verdict->reason, sizeof(verdict->reason), "the policy does not allow %s for this host",
                  method);
     snprintf(verdict->hint, sizeof(verdict->hint), "see %s of route %zu (%.60s%s), or add a route for it",
              search->stage == STAGE_PORT     ? "'methods'"
-             : search->stage == STAGE_METHOD ? "'paths'"
-                                             : "'headers'",
+             : search->stage == STAGE_METHOD ? "'headers'"
+                                             : "'paths'",
              search->nearest, route->granted_by[0] != '\0' ? route->granted_by : "granted by nobody named",
              strlen(route->granted_by) > 60 ? "..." : "");
 }

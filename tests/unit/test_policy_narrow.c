@@ -14,7 +14,7 @@
 
 #include "frontend/manifest_internal.h"
 
-#define ROUNDS 20000
+#define ROUNDS 8000
 #define REQUESTS 40
 
 static const char *const hosts[] = {"a.example", "b.a.example", "c.b.a.example", "example", "d.test"};
