@@ -2,7 +2,7 @@
 #
 #   namespace_enter          first thing in a script: runs it again as root of namespaces of its own, the tree in
 #                            /opt/source; returns only inside, in /tmp, with the loopback interface up
-#   helper_start ARGUMENT... `berth-helper listen --config $HELPER_CONFIG`; returns when it says that it is ready.
+#   helper_start             `berth-helper listen --config $HELPER_CONFIG`; returns when it says that it is ready.
 #                            Not in a subshell (check runs its command in one): HELPER_PID is what the rest works with
 #   helper_kill              ends it as a crash would
 #   tool NAME UID ARGUMENT.. a client (tools/helper_tool.c) of a user in the group $GROUP; `tell NAME LINE` makes it act,
@@ -12,12 +12,13 @@
 #   talk_start, talks, talk_pause   a connection between two guests, a line every 20 ms: see there
 #   helper_client, helper_is_healthy   a short-lived client of alice; is every rule what it should be?
 #
-# Variables: HELPER (the program), HELPER_CONFIG, HELPER_LOG, GROUP (may connect), ALICE and BOB (two users).
+# Variables: HELPER (the program), HELPER_CONFIG, HELPER_OPTIONS, HELPER_LOG, GROUP (may connect), ALICE and BOB (two users).
 # shellcheck shell=bash
 
 HELPER_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 HELPER=${WORLD_HELPER:-$HELPER_SOURCE/build/berth-helper}
 HELPER_CONFIG=/tmp/helper.conf
+HELPER_OPTIONS=()
 HELPER_LOG=/tmp/helper.log
 TOOL=$HELPER_SOURCE/build/tests/tools/helper_tool
 TALK=$HELPER_SOURCE/tests/lib/talk.py
@@ -31,7 +32,7 @@ namespace_enter() {
     if [ "${BERTH_WORLD:-}" != inside ]; then
         script=$(realpath --relative-to="$HELPER_SOURCE" "$0")
         exec env BERTH_WORLD=inside "$HELPER_SOURCE/build/tests/tools/namespace" --bind "$HELPER_SOURCE" source \
-            bash "/opt/source/$script" "$@"
+            bash "/opt/source/$script"
     fi
     cd /tmp || exit 1
     ip link set lo up
@@ -41,7 +42,7 @@ helper_start() {
     local starts try
     touch "$HELPER_LOG"
     starts=$(grep -c ': ready' "$HELPER_LOG")
-    "$HELPER" listen --config "$HELPER_CONFIG" "$@" 2>>"$HELPER_LOG" &
+    "$HELPER" listen --config "$HELPER_CONFIG" "${HELPER_OPTIONS[@]}" 2>>"$HELPER_LOG" &
     HELPER_PID=$!
     for try in $(seq 500); do
         [ "$(grep -c ': ready' "$HELPER_LOG")" -gt "$starts" ] && return 0

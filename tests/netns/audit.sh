@@ -16,11 +16,11 @@ configure() {
         'requests_burst: 10000' "$@" >helper.conf
 }
 
-# starts NAME ARGUMENT...: not by check, whose command runs in a subshell
+# starts NAME OPTION...: not by check, whose command runs in a subshell
 starts() {
     local name=$1
-    shift
-    helper_start "$@"
+    HELPER_OPTIONS=("${@:2}")
+    helper_start
     equal "$name" 0 $?
 }
 
