@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,19 +52,24 @@ void bt_admin_complain(const char *format, ...)
 int bt_admin_read_config(const struct bt_admin *admin, struct bt_config *ret_config)
 {
     struct bt_config config;
+    const char *path = admin->config_path ? admin->config_path : BT_CONFIG_PATH_DEFAULT;
     bt_config_init(&config);
-    int error = bt_config_read(admin->config_path ? admin->config_path : BT_CONFIG_PATH_DEFAULT, &config);
+    int error = bt_config_read(path, &config);
     if (error == -ENOENT && !admin->config_path)
         error = 0;
-    if (error < 0 && error != -EINVAL) /* which line is wrong has been said */
-        bt_admin_complain("%s: %s; it must be a regular file of root that only root can write",
-                          admin->config_path ? admin->config_path : BT_CONFIG_PATH_DEFAULT, strerror(-error));
+    if (error == -EINVAL) /* where it is wrong has been said */
+        bt_admin_complain("%s cannot be used before that is corrected; see berth-helper(8), CONFIGURATION",
+                          path);
+    else if (error < 0)
+        bt_admin_complain("%s: %s; it must be a regular file of root that only root can write", path,
+                          strerror(-error));
     if (error == 0)
         *ret_config = config;
     return error;
 }
 
-int bt_admin_spawn(const char *const *arguments, bool is_quiet)
+/* output_fd: standard output; -1: as ours. */
+static int spawn(const char *const *arguments, int output_fd, bool is_quiet)
 {
     static char path[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin", locale[] = "LC_ALL=C";
     char *environment[] = {path, locale, NULL};
@@ -75,6 +81,8 @@ int bt_admin_spawn(const char *const *arguments, bool is_quiet)
         error = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     if (error == 0 && is_quiet)
         error = posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    if (error == 0 && output_fd >= 0)
+        error = posix_spawn_file_actions_adddup2(&actions, output_fd, STDOUT_FILENO);
     (void)fflush(NULL);
     if (error == 0) /* posix_spawn does not write to the vector, though its type says it may */
         error = posix_spawn(&child, arguments[0], &actions, NULL, (char *const *)(uintptr_t)arguments,
@@ -86,6 +94,24 @@ int bt_admin_spawn(const char *const *arguments, bool is_quiet)
         if (errno != EINTR)
             return -errno;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int bt_admin_spawn(const char *const *arguments, bool is_quiet)
+{
+    return spawn(arguments, -1, is_quiet);
+}
+
+int bt_admin_read_output(const char *const *arguments, char *ret_text, size_t size)
+{
+    bt_auto_fd fd = memfd_create("output", MFD_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    int status = spawn(arguments, fd, true);
+    ssize_t got = status < 0 ? 0 : pread(fd, ret_text, size - 1, 0);
+    if (got < 0)
+        return -errno;
+    ret_text[got] = '\0';
+    return status;
 }
 
 static int parse_option(const struct command *command, const char *name, const char *value,

@@ -46,13 +46,26 @@ int bt_admin_read_config(const struct bt_admin *admin, struct bt_config *ret_con
  * errno when it could not be run (-ENOENT: not there). is_quiet: its output goes nowhere. */
 int bt_admin_spawn(const char *const *arguments, bool is_quiet) BT_MUST_CHECK;
 
-/* Is a berth rule that accepts there in every base chain of other tables that drops what is forwarded? Tells
- * about each chain that is not; returns how many, or negative errno. */
-int bt_admin_find_blocking_chains(bool is_quiet) BT_MUST_CHECK;
+/* The same, with what it prints on standard output in ret_text, as a string of at most size - 1 bytes. */
+int bt_admin_read_output(const char *const *arguments, char *ret_text, size_t size) BT_MUST_CHECK;
 
-/* Does the block of addresses overlap a route or address of the host? 1: yes, and it has been said which; the
- * interfaces of berth itself do not count. 0: no. Negative errno: it cannot be told. */
-int bt_admin_find_overlap(const char *what, uint32_t base, uint32_t size, bool is_quiet) BT_MUST_CHECK;
+/* Sends a request that a family header follows (flags and number are set here) and calls visit with every
+ * message of the dump; visit returns MNL_CB_OK, or MNL_CB_ERROR with errno. 0 or negative errno. */
+struct nlmsghdr;
+int bt_admin_dump(int protocol, struct nlmsghdr *request,
+                  int (*visit)(const struct nlmsghdr *message, void *context), void *context) BT_MUST_CHECK;
+
+/* Base chains of other tables that drop what is forwarded and do not accept berth's interfaces: tells of
+ * each; returns how many, or negative errno. */
+int bt_admin_find_blocking_chains(void) BT_MUST_CHECK;
+
+/* Tells whether the configuration's blocks of addresses are free; for each that overlaps a route, an address
+ * or the other block, by what it is taken and which block is free. Interfaces of berth itself do not count.
+ * 0: both are free. 1: not, or it cannot be told. */
+int bt_admin_check_blocks(const struct bt_config *config) BT_MUST_CHECK;
+
+/* Asks the helper how it is, and tells. 0: it answers, and its rules are as they should be. */
+int bt_admin_tell_engine(void) BT_MUST_CHECK;
 
 /* Walks path up to "/": each part must be root's and not writable by others. Tells what is not; returns how
  * many, and counts an absent path as one. */
@@ -61,6 +74,7 @@ int bt_admin_walk(const char *path);
 /* What is installed, for install, uninstall and check. */
 struct bt_admin_file {
     const char *path, *content;
+    const char *folder; /* not NULL: only where this folder is there */
 };
 extern const struct bt_admin_file bt_admin_units[];
 extern const size_t bt_admin_unit_count;

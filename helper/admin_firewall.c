@@ -2,9 +2,9 @@
  *
  * A packet must be accepted by every base chain that sees it, so a host whose Docker, ufw or firewalld drops
  * what is forwarded drops agents' packets too, whatever table inet berth says. Run by berth-firewall.service,
- * which is bound to those services, and by uninstall with --remove. It opens nothing: what passes here still
- * has to pass our own table, and while that is gone all our interfaces are down. It must not touch a rule
- * that others made.
+ * which those services start, and by uninstall with --remove. It opens nothing: what passes here still has to
+ * pass our own table, and while that is gone all our interfaces are down. It must not touch a rule that
+ * others made.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,93 +12,112 @@
 #include "helper/admin.h"
 
 #define IPTABLES "/usr/sbin/iptables" /* the one that Docker and ufw use, whichever kernel side it has */
+#define UFW "/usr/sbin/ufw"
+#define UFW_RULES "/etc/ufw/user.rules"
+#define GREP "/bin/grep"
 #define FIREWALL_CMD "/usr/bin/firewall-cmd"
-#define INTERFACES "berth+"
+#define INTERFACES "berth+" /* TAPs and bridges */
 
-/* iptables -w 5 ACTION CHAIN [1] DIRECTION berth+ -j ACCEPT */
-static int iptables_rule(const char *action, const char *chain, const char *direction, bool is_quiet)
-{
-    const char *const insert[] = {IPTABLES,  "-w",       "5",  action,   chain, "1",
-                                  direction, INTERFACES, "-j", "ACCEPT", NULL};
-    const char *const other[] = {IPTABLES,  "-w",       "5",  action,   chain,
-                                 direction, INTERFACES, "-j", "ACCEPT", NULL};
-    return bt_admin_spawn(strcmp(action, "-I") == 0 ? insert : other, is_quiet);
-}
+/* One rule: how to see it, make it and take it away. Every vector is a program's, by its path. */
+struct rule {
+    const char *name;
+    const char *const *query, *const *add, *const *remove;
+};
 
-static bool has_chain(const char *chain)
-{
-    const char *const list[] = {IPTABLES, "-w", "5", "-n", "-L", chain, NULL};
-    return bt_admin_spawn(list, true) == 0;
-}
+#define ARGUMENTS(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define DOCKER_RULE(direction)                                                                               \
+    {                                                                                                        \
+        "iptables DOCKER-USER " direction " " INTERFACES " -j ACCEPT",                                       \
+            ARGUMENTS(IPTABLES, "-w", "5", "-C", "DOCKER-USER", direction, INTERFACES, "-j", "ACCEPT"),      \
+            ARGUMENTS(IPTABLES, "-w", "5", "-I", "DOCKER-USER", "1", direction, INTERFACES, "-j", "ACCEPT"), \
+            ARGUMENTS(IPTABLES, "-w", "5", "-D", "DOCKER-USER", direction, INTERFACES, "-j", "ACCEPT"),      \
+    }
+#define UFW_RULE(direction)                                                                                  \
+    {                                                                                                        \
+        "ufw route allow " direction " on " INTERFACES,                                                      \
+            ARGUMENTS(GREP, "-q", "route:allow .* " direction "_" INTERFACES "$", UFW_RULES),                \
+            ARGUMENTS(UFW, "route", "prepend", "allow", direction, "on", INTERFACES),                        \
+            ARGUMENTS(UFW, "route", "delete", "allow", direction, "on", INTERFACES),                         \
+    }
 
-/* 0, or 1 when iptables refused. */
-static int set_rule(const struct bt_admin *admin, const char *chain, const char *direction)
+/* Docker's chain is the kernel's, and Docker keeps what is in it when it starts again. ufw writes its own
+ * files, also while it is switched off, and makes its chains from them at every reload. */
+static const struct place {
+    const char *name;
+    const char *const *is_there; /* ends with 0 where there is such a place */
+    struct rule rules[2];
+} places[] = {
+    {"Docker",
+     ARGUMENTS(IPTABLES, "-w", "5", "-n", "-L", "DOCKER-USER"),
+     {DOCKER_RULE("-i"), DOCKER_RULE("-o")}},
+    {"ufw", ARGUMENTS(GREP, "-q", "COMMIT", UFW_RULES), {UFW_RULE("in"), UFW_RULE("out")}},
+};
+
+/* 0, or 1 when the other firewall refused. */
+static int set_rule(const struct bt_admin *admin, const char *place, const struct rule *rule)
 {
-    const char *action = admin->is_remove ? "-D" : "-I";
-    bool is_there = iptables_rule("-C", chain, direction, true) == 0;
+    bool is_there = bt_admin_spawn(rule->query, true) == 0;
     if (is_there != admin->is_remove) {
-        if (!admin->is_remove)
-            bt_admin_tell("found: %s %s %s -j ACCEPT", chain, direction, INTERFACES);
+        if (is_there)
+            bt_admin_tell("found: %s", rule->name);
         return 0;
     }
     if (admin->is_dry_run) {
-        bt_admin_tell("would %s: %s %s %s -j ACCEPT", admin->is_remove ? "remove" : "add", chain, direction,
-                      INTERFACES);
+        bt_admin_tell("would %s: %s", admin->is_remove ? "remove" : "add", rule->name);
         return 0;
     }
-    int status = iptables_rule(action, chain, direction, false);
+    const char *const *command = admin->is_remove ? rule->remove : rule->add;
+    int status = bt_admin_spawn(command, true);
     if (status != 0) {
-        bt_admin_complain("iptables %s %s failed (%d); agents' traffic is dropped there", action, chain,
-                          status);
+        bt_admin_complain("%s does not take our rule %s(%s ended with %d); run that by hand: `%s`%s", place,
+                          admin->is_remove ? "back " : "", command[0], status, rule->name,
+                          admin->is_remove ? "" : "; until then it drops agents' traffic");
         return 1;
     }
-    bt_admin_tell("%s: %s %s %s -j ACCEPT", admin->is_remove ? "removed" : "added", chain, direction,
-                  INTERFACES);
+    bt_admin_tell("%s: %s", admin->is_remove ? "removed" : "added", rule->name);
     return 0;
 }
 
+#define ZONE_RULE(zone)                                                                                      \
+    {                                                                                                        \
+        "firewall-cmd --zone=" zone " --add-interface=" INTERFACES,                                          \
+            ARGUMENTS(FIREWALL_CMD, "--zone=" zone, "--query-interface=" INTERFACES),                        \
+            ARGUMENTS(FIREWALL_CMD, "--zone=" zone, "--add-interface=" INTERFACES),                          \
+            ARGUMENTS(FIREWALL_CMD, "--zone=" zone, "--remove-interface=" INTERFACES),                       \
+    }
+
+static const struct rule own_zone = ZONE_RULE("berth"), trusted_zone = ZONE_RULE("trusted");
+
+/* From its next start or reload on, firewalld has the zone `berth` of the file that install writes. It is not
+ * made to reload: others may have rules in it that are not saved. Until then the interfaces are in the zone
+ * `trusted`. */
 static int set_firewalld(const struct bt_admin *admin)
 {
-    static const char *const state[] = {FIREWALL_CMD, "--state", NULL};
-    static const char *const add[] = {FIREWALL_CMD, "--zone=trusted", "--add-interface=" INTERFACES, NULL};
-    static const char *const remove[] = {FIREWALL_CMD, "--zone=trusted", "--remove-interface=" INTERFACES,
-                                         NULL};
-    static const char *const query[] = {FIREWALL_CMD, "--zone=trusted", "--query-interface=" INTERFACES,
-                                        NULL};
-    if (bt_admin_spawn(state, true) != 0)
-        return 0; /* not there, or not running: then its chains are not there either */
-    bool is_there = bt_admin_spawn(query, true) == 0;
-    if (is_there != admin->is_remove)
-        return 0;
-    if (admin->is_dry_run) {
-        bt_admin_tell("would change: firewalld, zone trusted, interface %s", INTERFACES);
-        return 0;
-    }
-    int status = bt_admin_spawn(admin->is_remove ? remove : add, false);
-    if (status != 0) {
-        bt_admin_complain("firewall-cmd failed (%d); agents' traffic is dropped by firewalld", status);
-        return 1;
-    }
-    bt_admin_tell("%s: firewalld, zone trusted, interface %s", admin->is_remove ? "removed" : "added",
-                  INTERFACES);
-    return 0;
+    bool has_own_zone = bt_admin_spawn(ARGUMENTS(FIREWALL_CMD, "--info-zone=berth"), true) == 0;
+    int failed = 0;
+    if (admin->is_remove || has_own_zone)
+        failed += set_rule(admin, "firewalld", &own_zone);
+    if (admin->is_remove || !has_own_zone)
+        failed += set_rule(admin, "firewalld", &trusted_zone);
+    return failed;
 }
 
 int bt_admin_firewall(const struct bt_admin *admin)
 {
-    static const char *const chains[] = {"DOCKER-USER", "ufw-before-forward"};
-    static const char *const directions[] = {"-i", "-o"};
     int failed = 0;
-    unsigned places = 0;
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(chains); i++) {
-        if (!has_chain(chains[i]))
+    unsigned found = 0;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(places); i++) {
+        if (bt_admin_spawn(places[i].is_there, true) != 0)
             continue;
-        places++;
-        for (size_t j = 0; j < BT_ARRAY_LENGTH(directions); j++)
-            failed += set_rule(admin, chains[i], directions[j]);
+        found++;
+        for (size_t j = 0; j < BT_ARRAY_LENGTH(places[i].rules); j++)
+            failed += set_rule(admin, places[i].name, &places[i].rules[j]);
     }
-    failed += set_firewalld(admin);
-    if (places == 0 && !admin->is_remove)
-        bt_admin_tell("found: no chain of Docker or ufw that would need our accept");
+    if (bt_admin_spawn(ARGUMENTS(FIREWALL_CMD, "--state"), true) == 0) {
+        found++;
+        failed += set_firewalld(admin);
+    }
+    if (found == 0 && !admin->is_remove)
+        bt_admin_tell("found: no firewall of Docker, ufw or firewalld that would need our accept");
     return failed == 0 ? 0 : 1;
 }

@@ -31,35 +31,6 @@ static const char configuration[] =
 
 /* ---- before anything is changed ----------------------------------------------------------------------- */
 
-static uint32_t round_up(uint32_t number)
-{
-    uint32_t size = 1;
-    while (size < number)
-        size *= 2;
-    return size;
-}
-
-/* 0: free. 1: taken, or it cannot be told; it has been said. */
-static int check_blocks(const struct bt_config *config)
-{
-    const struct bt_pool *pool = &config->kernel.pool;
-    const struct {
-        const char *what;
-        uint32_t base, size;
-    } blocks[] = {{"tap_base", pool->tap_base, round_up(2U * pool->slots)},
-                  {"bridge_base", pool->bridge_base, round_up(8U * pool->slots)}};
-    int bad = 0;
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(blocks); i++) {
-        int overlaps = bt_admin_find_overlap(blocks[i].what, blocks[i].base, blocks[i].size, false);
-        if (overlaps < 0)
-            bt_admin_complain("the routes of this host cannot be read: %s", strerror(-overlaps));
-        else if (overlaps == 0)
-            bt_admin_tell("free: the addresses of %s", blocks[i].what);
-        bad += overlaps != 0;
-    }
-    return bad;
-}
-
 static int check_program(void)
 {
     char path[PATH_MAX];
@@ -160,7 +131,8 @@ static int write_file(const char *path, const char *content)
     return error;
 }
 
-static int install_file(const struct bt_admin *admin, const struct bt_admin_file *file, bool is_kept)
+static int install_file(const struct bt_admin *admin, const struct bt_admin_file *file, bool is_kept,
+                        bool *has_changed)
 {
     char text[FILE_SIZE_MAX];
     size_t length = 0;
@@ -171,8 +143,9 @@ static int install_file(const struct bt_admin *admin, const struct bt_admin_file
         bt_admin_tell("found: %s", file->path);
         return 0;
     }
+    *has_changed = true;
     if (admin->is_dry_run) {
-        bt_admin_tell("would write: %s", file->path);
+        bt_admin_tell("would %s: %s", is_there ? "replace" : "write", file->path);
         return 0;
     }
     error = is_there || error == -ENOENT ? write_file(file->path, file->content) : error;
@@ -184,23 +157,73 @@ static int install_file(const struct bt_admin *admin, const struct bt_admin_file
     return 0;
 }
 
-static int install_files(const struct bt_admin *admin)
+static int install_files(const struct bt_admin *admin, bool *has_changed)
 {
-    static const struct bt_admin_file config = {BT_CONFIG_PATH_DEFAULT, configuration};
-    int bad = install_file(admin, &config, true);
+    static const struct bt_admin_file config = {BT_CONFIG_PATH_DEFAULT, configuration, NULL};
+    int bad = install_file(admin, &config, true, has_changed);
     for (size_t i = 0; i < bt_admin_unit_count; i++)
-        bad += install_file(admin, &bt_admin_units[i], false);
+        if (!bt_admin_units[i].folder || access(bt_admin_units[i].folder, F_OK) == 0)
+            bad += install_file(admin, &bt_admin_units[i], false, has_changed);
     return bad;
 }
 
 /* ---- starting ----------------------------------------------------------------------------------------- */
 
-static int run_all(const struct bt_admin *admin, const char *const *const *commands, size_t count)
+#define UNIT_SOCKETS "berth-helper.socket", "berth-helper-status.socket"
+#define UNIT_SERVICES "berth-helper.service", "berth-firewall.service"
+
+static bool are_units_enabled(void)
+{
+    static const char *const units[] = {UNIT_SOCKETS, UNIT_SERVICES};
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(units); i++) {
+        const char *const query[] = {BT_ADMIN_SYSTEMCTL, "is-enabled", "--quiet", units[i], NULL};
+        if (bt_admin_spawn(query, true) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The number behind `NAME=` or `NAME=@` in what systemctl shows; 0: there is none. */
+static uint64_t number_of(const char *text, const char *name)
+{
+    uint64_t number = 0;
+    const char *at = strstr(text, name);
+    if (!at)
+        return 0;
+    at += strlen(name);
+    at += *at == '@' ? 1 : 0;
+    return bt_number_parse(at, strcspn(at, "\n"), 1, INT64_MAX, &number) < 0 ? 0 : number;
+}
+
+/* Is the helper that runs the program as it is installed, and younger than its configuration? The link of a
+ * program that was exchanged ends in " (deleted)". */
+static bool is_running_current(void)
+{
+    static const char *const show[] = {BT_ADMIN_SYSTEMCTL,     "show",
+                                       "--timestamp=unix",     "--property=MainPID,ExecMainStartTimestamp",
+                                       "berth-helper.service", NULL};
+    char text[256], process[64], program[PATH_MAX];
+    struct stat config;
+    if (bt_admin_read_output(show, text, sizeof(text)) != 0)
+        return false;
+    (void)snprintf(process, sizeof(process), "/proc/%u/exe", (unsigned)number_of(text, "MainPID="));
+    ssize_t length = readlink(process, program, sizeof(program) - 1);
+    if (length < 0 || stat(BT_CONFIG_PATH_DEFAULT, &config) < 0)
+        return false;
+    program[length] = '\0';
+    return strcmp(program, BT_ADMIN_HELPER) == 0 &&
+           (uint64_t)config.st_mtim.tv_sec < number_of(text, "ExecMainStartTimestamp=");
+}
+
+/* Each must end with 0; one that does not is named. */
+static int run_all(const char *const *const *commands, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        int status = admin->is_dry_run ? 0 : bt_admin_spawn(commands[i], false);
+        int status = bt_admin_spawn(commands[i], false);
         if (status != 0) {
-            bt_admin_complain("%s %s failed (%d)", commands[i][0], commands[i][1], status);
+            bt_admin_complain("%s %s failed (%d); what it said is above, and in the journal; install can be "
+                              "run again",
+                              commands[i][0], commands[i][1], status);
             return 1;
         }
     }
@@ -208,46 +231,51 @@ static int run_all(const struct bt_admin *admin, const char *const *const *comma
 }
 
 /* The service is restarted: an upgrade is one, and those who hold leases adopt them again. */
-static int start(const struct bt_admin *admin)
+static int start(const struct bt_admin *admin, bool has_changed)
 {
     static const char *const folders[] = {TMPFILES, "--create", "/etc/tmpfiles.d/berth.conf", NULL};
     static const char *const reload[] = {BT_ADMIN_SYSTEMCTL, "daemon-reload", NULL};
-    static const char *const sockets[] = {
-        BT_ADMIN_SYSTEMCTL, "enable", "--now", "berth-helper.socket", "berth-helper-status.socket", NULL};
-    static const char *const services[] = {BT_ADMIN_SYSTEMCTL, "enable", "berth-helper.service",
-                                           "berth-firewall.service", NULL};
-    static const char *const restart[] = {BT_ADMIN_SYSTEMCTL, "restart", "berth-firewall.service",
-                                          "berth-helper.service", NULL};
+    static const char *const sockets[] = {BT_ADMIN_SYSTEMCTL, "enable", "--now", UNIT_SOCKETS, NULL};
+    static const char *const services[] = {BT_ADMIN_SYSTEMCTL, "enable", UNIT_SERVICES, NULL};
+    static const char *const restart[] = {BT_ADMIN_SYSTEMCTL, "restart", "berth-helper.service", NULL};
     const char *const *const commands[] = {folders, reload, sockets, services, restart};
     if (access(BT_ADMIN_SYSTEMCTL, X_OK) < 0 || access("/run/systemd/system", F_OK) < 0) {
         bt_admin_tell(
             "no systemd runs here: start `%s listen --status-socket /run/berth-status/helper.sock` as "
             "root, and `%s firewall` after each start of another firewall",
             BT_ADMIN_HELPER, BT_ADMIN_HELPER);
-        return bt_admin_firewall(admin);
+        return 0;
     }
-    int bad = run_all(admin, commands, BT_ARRAY_LENGTH(commands));
-    if (bad == 0)
-        bt_admin_tell("%s: berth-helper.socket, berth-helper-status.socket, berth-helper.service, "
-                      "berth-firewall.service",
-                      admin->is_dry_run ? "would enable and restart" : "enabled and restarted");
-    return bad;
+    if (!has_changed && are_units_enabled() && is_running_current()) {
+        bt_admin_tell("found: enabled units, and the installed helper running with this configuration");
+        return 0;
+    }
+    if (!admin->is_dry_run && run_all(commands, BT_ARRAY_LENGTH(commands)) > 0)
+        return 1;
+    bt_admin_tell("%s: the units of berth; agents keep their slots",
+                  admin->is_dry_run ? "would enable and restart" : "enabled and restarted");
+    return admin->is_dry_run ? 0 : bt_admin_tell_engine();
 }
 
 int bt_admin_install(const struct bt_admin *admin)
 {
     struct bt_config config;
+    bool has_changed = false;
     if (geteuid() != 0) {
         bt_admin_complain("install must be run by root");
         return 1;
     }
-    if (bt_admin_read_config(admin, &config) < 0 || check_program() > 0 || check_blocks(&config) > 0) {
+    if (bt_admin_read_config(admin, &config) < 0 || check_program() > 0 ||
+        bt_admin_check_blocks(&config) > 0) {
         bt_admin_complain("nothing was changed");
         return 1;
     }
-    if (make_accounts(admin) > 0 || install_files(admin) > 0 ||
-        (admin->is_setuid && bt_admin_give_setuid(admin) > 0) || start(admin) > 0)
+    if (make_accounts(admin) > 0 || install_files(admin, &has_changed) > 0 ||
+        (admin->is_setuid && bt_admin_give_setuid(admin) > 0) || start(admin, has_changed) > 0 ||
+        bt_admin_firewall(admin) > 0)
         return 1;
+    if (!admin->is_dry_run && bt_admin_find_blocking_chains() > 0)
+        bt_admin_complain("agents reach nothing before those chains accept the interfaces of berth");
     bt_admin_tell("%s; users that may run agents: usermod -a -G berth USER",
                   admin->is_dry_run ? "nothing was changed" : "installed");
     return 0;

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -17,7 +16,7 @@
 #include "ipc/wire/frame.h"
 
 #define STATUS_SOCKET_PATH "/run/berth-status/helper.sock"
-#define ANSWER_SECONDS 5
+#define ANSWER_SECONDS 10
 
 static int connect_to(const char *path, int *ret_fd)
 {
@@ -62,7 +61,17 @@ static int query(int fd, struct bt_reply *ret_hello, struct bt_reply *ret_status
     return ask(fd, &request, ret_status);
 }
 
-static int tell_engine(void)
+/* What to do about a helper that does not answer. */
+static const char *find_hint(int error)
+{
+    if (error == -ENOENT || error == -ECONNREFUSED)
+        return "; start it: systemctl start berth-helper.socket, or berth-helper listen";
+    if (error == -EAGAIN || error == -ECONNRESET || error == -EPIPE)
+        return "; why not, says: journalctl -u berth-helper.service";
+    return "";
+}
+
+int bt_admin_tell_engine(void)
 {
     bt_auto_fd fd = -1;
     struct bt_reply hello = {0}, status = {0};
@@ -76,10 +85,8 @@ static int tell_engine(void)
     if (error == 0)
         error = query(fd, &hello, &status);
     if (error < 0) {
-        bt_admin_tell("helper: does not answer on %s: %s%s", path, strerror(-error),
-                      error == -ENOENT || error == -ECONNREFUSED
-                          ? "; start it: systemctl start berth-helper.socket, or berth-helper listen"
-                          : "");
+        bt_admin_tell("helper: does not answer on %s: %s%s", path,
+                      error == -EAGAIN ? "nothing came in ten seconds" : strerror(-error), find_hint(error));
         return 1;
     }
     const struct bt_reply_status *now = &status.body.status;
@@ -98,25 +105,13 @@ static int tell_engine(void)
 
 static int tell_firewalls(void)
 {
-    struct stat legacy;
-    int blocking = bt_admin_find_blocking_chains(false);
+    int blocking = bt_admin_find_blocking_chains();
     if (blocking == 0)
         bt_admin_tell("other firewalls: no chain drops what the helper lets through");
     else if (blocking < 0)
         bt_admin_tell("other firewalls: cannot be read: %s%s", strerror(-blocking),
                       blocking == -EPERM ? "; ask as root" : "");
-    if (stat("/proc/net/ip_tables_names", &legacy) == 0)
-        bt_admin_tell("other firewalls: iptables-legacy is in use, and its rules are not looked at");
     return blocking > 0 ? 1 : 0;
-}
-
-static int tell_blocks(const struct bt_config *config)
-{
-    const struct bt_pool *pool = &config->kernel.pool;
-    int overlaps = bt_admin_find_overlap("tap_base", pool->tap_base, 2U * pool->slots, false);
-    if (overlaps == 0)
-        bt_admin_tell("addresses: nothing else in this host uses them");
-    return overlaps > 0 ? 1 : 0;
 }
 
 int bt_admin_status(const struct bt_admin *admin)
@@ -124,9 +119,9 @@ int bt_admin_status(const struct bt_admin *admin)
     struct bt_config config;
     if (bt_admin_read_config(admin, &config) < 0)
         return 1;
-    int bad = tell_engine();
+    int bad = bt_admin_tell_engine();
     bad += tell_firewalls();
-    bad += tell_blocks(&config);
+    bad += bt_admin_check_blocks(&config);
     bt_admin_tell("audit log: %s", config.audit_folder[0] == '\0' ? "switched off" : config.audit_folder);
     return bad == 0 ? 0 : 1;
 }

@@ -71,6 +71,7 @@ static const char service[] = "# Written by berth-helper install.\n"
                               "ProtectClock=yes\n"
                               "ProtectHostname=yes\n"
                               "ProtectKernelLogs=yes\n"
+                              "ProtectKernelModules=yes\n"
                               "ProtectKernelTunables=yes\n"
                               "ProtectControlGroups=yes\n"
                               "PrivateTmp=yes\n"
@@ -83,33 +84,45 @@ static const char service[] = "# Written by berth-helper install.\n"
                               "LockPersonality=yes\n"
                               "MemoryDenyWriteExecute=yes\n"
                               "SystemCallArchitectures=native\n"
+                              "SystemCallFilter=~@clock @cpu-emulation @debug @module @mount @obsolete\n"
+                              "SystemCallFilter=~@raw-io @reboot @swap\n"
+                              "IPAddressDeny=any\n"
                               "\n"
                               "[Install]\n"
                               "WantedBy=multi-user.target\n";
 
-/* PartOf: started again with them, and a reload of theirs, which may empty their chains, is one of ours. */
+/* It does not remain active: each start of one of those services starts it again, behind them. */
 static const char firewall[] = "# Written by berth-helper install.\n"
                                "[Unit]\n"
                                "Description=berth: accept in the chains of Docker, ufw and firewalld\n"
                                "Documentation=man:berth-helper(8)\n"
                                "After=docker.service ufw.service firewalld.service\n"
-                               "PartOf=docker.service ufw.service firewalld.service\n"
-                               "ReloadPropagatedFrom=docker.service ufw.service firewalld.service\n"
                                "\n"
                                "[Service]\n"
                                "Type=oneshot\n"
-                               "RemainAfterExit=yes\n"
                                "ExecStart=" BT_ADMIN_HELPER " firewall\n"
-                               "ExecReload=" BT_ADMIN_HELPER " firewall\n"
                                "\n"
                                "[Install]\n"
                                "WantedBy=multi-user.target docker.service ufw.service firewalld.service\n";
 
+/* What the accept is for firewalld from its next start or reload on. */
+static const char zone[] =
+    "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n"
+    "<!-- Written by berth-helper install. -->\n"
+    "<zone target=\"ACCEPT\">\n"
+    "  <short>berth</short>\n"
+    "  <description>Interfaces of berth's guests: the nftables table inet berth decides "
+    "what they may send.</description>\n"
+    "  <interface name=\"berth+\"/>\n"
+    "  <forward/>\n"
+    "</zone>\n";
+
 const struct bt_admin_file bt_admin_units[] = {
-    {"/etc/tmpfiles.d/berth.conf", tmpfiles},
-    {"/etc/systemd/system/berth-helper.socket", main_socket},
-    {"/etc/systemd/system/berth-helper-status.socket", status_socket},
-    {"/etc/systemd/system/berth-helper.service", service},
-    {"/etc/systemd/system/berth-firewall.service", firewall},
+    {"/etc/tmpfiles.d/berth.conf", tmpfiles, NULL},
+    {"/etc/systemd/system/berth-helper.socket", main_socket, NULL},
+    {"/etc/systemd/system/berth-helper-status.socket", status_socket, NULL},
+    {"/etc/systemd/system/berth-helper.service", service, NULL},
+    {"/etc/systemd/system/berth-firewall.service", firewall, NULL},
+    {"/etc/firewalld/zones/berth.xml", zone, "/etc/firewalld/zones"},
 };
 const size_t bt_admin_unit_count = BT_ARRAY_LENGTH(bt_admin_units);

@@ -99,7 +99,7 @@ guest() {
 # NAME.talk has a line for each answer: when, and how many milliseconds after the one before
 talk_serve() {
     ip netns exec "$1" python3 "$TALK" serve &
-    TALK_PID[$1]=$!
+    TALK_PID[serve-$1]=$!
 }
 
 talk_start() {

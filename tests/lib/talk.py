@@ -14,8 +14,11 @@ PORT = 8119
 
 
 def echo(peer):
-    while data := peer.recv(4096):
-        peer.sendall(data)
+    try:
+        while data := peer.recv(4096):
+            peer.sendall(data)
+    except OSError:
+        pass  # the other side is gone
 
 
 def serve():
