@@ -88,7 +88,7 @@ host_agents alice bob
 host_talk alice bob
 check "agents and gateways of alice work" host_works alice
 check "and of bob" host_works bob
-check "all four hold their slots" grep -q 'slots: 4 live' <("$HELPER" status)
+check_status "all four hold their slots" 0 'slots: 4 live' "$HELPER" status
 adopted() {
     local user
     check "$1: all four slots are adopted" host_adopted alice bob
