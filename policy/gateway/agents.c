@@ -55,6 +55,7 @@ static void free_agent(struct bt_agents *agents, struct bt_agent *agent)
     LIST_REMOVE(agent, bucket_link);
     agents->count--;
     bt_policy_free(agent->policy);
+    bt_credentials_free(agent->credentials);
     free(agent);
 }
 
@@ -156,8 +157,22 @@ static void forget(struct bt_agents *agents, struct bt_agent *agent)
     agent->is_known = false;
     agent->token_sha256[0] = '\0';
     agent->policy = bt_policy_free(agent->policy);
+    agent->credentials = bt_credentials_free(agent->credentials);
     if (was_known)
         agents->on_change(agents->context, agent);
+}
+
+/* Credentials of another version come with another policy_version, so they are read only then: making them
+ * searchable takes a while. */
+static int take_credentials(struct bt_agent *agent, const json_t *answer)
+{
+    struct bt_credentials *credentials;
+    int result = bt_credentials_take(answer, &credentials);
+    if (result < 0)
+        return result;
+    bt_credentials_free(agent->credentials);
+    agent->credentials = credentials;
+    return 0;
 }
 
 /* Takes the answer to a question. Returns 0, or -EPROTO when it is not what API.md says. */
@@ -180,6 +195,10 @@ static int take_answer(struct bt_agents *agents, struct bt_agent *agent, const c
     bool is_same_lease =
         agent->is_known && agent->generation == (uint32_t)generation && agent->slot == (uint16_t)slot;
     bool is_changed = agent->is_known && (!is_same_lease || agent->policy_version != (uint64_t)version);
+    if ((!agent->is_known || is_changed) && take_credentials(agent, answer) < 0) {
+        bt_policy_free(policy);
+        return -EPROTO;
+    }
     if (!is_same_lease) {
         agent->counters = (struct bt_agent_counters){0};
         agent->token_sha256[0] = '\0';

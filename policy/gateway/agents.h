@@ -12,6 +12,7 @@
 
 #include "lib/file.h"
 #include "policy/gateway/control.h"
+#include "policy/gateway/credential.h"
 #include "policy/rules/rules.h"
 
 #define BT_AGENTS_MAX 4096        /* entries: more than there are slots */
@@ -34,6 +35,7 @@ struct bt_agent {
     uint32_t generation;
     uint64_t policy_version;
     struct bt_policy *policy;
+    struct bt_credentials *credentials; /* NULL: none */
     uint32_t gateway_address;
     struct bt_agent_counters counters;
     bool has_news;                                    /* counters changed since they were reported */

@@ -11,6 +11,7 @@
 /* What cannot be sent twice goes out on a kept connection only shortly after that was used: servers close
  * theirs after as little as 5 s (Node), and their FIN may be under way. */
 #define FRESH_MS 3000
+#define RECORDED_PATH_SIZE 257
 
 /* ---- the end ----------------------------------------------------------------------------------------------
  */
@@ -82,6 +83,20 @@ void bt_exchange_refuse(struct bt_exchange *exchange, const struct bt_refusal *r
 
 static void ask_upstream(struct bt_exchange *exchange, int64_t idle_ms_max);
 
+/* Without the query, where secrets are; cut to what a record may hold. */
+static const char *recorded_path(const struct bt_exchange *exchange, char path[RECORDED_PATH_SIZE])
+{
+    struct bt_message head;
+    bt_kept_message_get(exchange->head, &head);
+    const char *query = memchr(head.path.data, '?', head.path.length);
+    size_t length = query != NULL ? (size_t)(query - head.path.data) : head.path.length;
+    if (length >= RECORDED_PATH_SIZE)
+        length = RECORDED_PATH_SIZE - 1;
+    memcpy(path, head.path.data, length);
+    path[length] = '\0';
+    return path;
+}
+
 /* One record a connection, unless the route wants one a request (policy/POLICY.md, log). */
 static void record_allowed(struct bt_exchange *exchange)
 {
@@ -93,8 +108,10 @@ static void record_allowed(struct bt_exchange *exchange)
     if (exchange->verdict.log == BT_LOG_REFUSALS ||
         (exchange->verdict.log == BT_LOG_CONNECTIONS && !is_first))
         return;
+    char path[RECORDED_PATH_SIZE];
     struct bt_decision decision = {
         .kind = exchange->verdict.log == BT_LOG_REQUESTS ? "http" : bt_session_kind(session),
+        .path = exchange->verdict.log == BT_LOG_REQUESTS ? recorded_path(exchange, path) : NULL,
         .host = exchange->shown_host,
         .port = exchange->port,
         .method = exchange->method,
@@ -107,25 +124,31 @@ static void record_allowed(struct bt_exchange *exchange)
     bt_report_decision(session->gateway->report, session->agent, &decision);
 }
 
-/* Takes out what the agent may not send. */
-static void strip_credentials(struct bt_message *head)
+static void refuse_without_credential(struct bt_exchange *exchange, int code)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < head->field_count; i++)
-        if (!bt_policy_is_credential_field(head->fields[i].name))
-            head->fields[kept++] = head->fields[i];
-    head->field_count = kept;
+    static const struct bt_refusal missing = {
+        503, "credential-unavailable", "the route's credential is not here yet",
+        "try again; if it stays so, berth status says whether the agent's keeper is well"};
+    static const struct bt_refusal full = {
+        400, "bad-request", "no room for one more field in the request's head", "send fewer header fields"};
+    bt_exchange_refuse(exchange, code == -E2BIG ? &full : &missing);
 }
 
 static void send_request(struct bt_exchange *exchange)
 {
     struct bt_message head;
     bt_kept_message_get(exchange->head, &head);
-    if (exchange->verdict.strips_credentials)
-        strip_credentials(&head);
+    char field_text[BT_CREDENTIAL_FIELD_SIZE];
+    int applied =
+        bt_credentials_apply(exchange->session->agent->credentials, &exchange->verdict, &head, field_text);
+    if (applied < 0) {
+        refuse_without_credential(exchange, applied);
+        return;
+    }
     head.authority = (struct bt_http_slice){exchange->authority, strlen(exchange->authority)};
     /* A failure is told by on_abort. */
     (void)exchange->upstream->operations->send_head(exchange->upstream, &head, exchange->is_complete);
+    explicit_bzero(field_text, sizeof(field_text));
     if (exchange->is_complete)
         exchange->request.is_sent = true;
     else if (exchange->request.waiting != NULL)
@@ -218,6 +241,10 @@ static void on_identified(void *context, enum bt_identity identity)
         refusal = (struct bt_refusal){403, exchange->verdict.rule, exchange->verdict.reason,
                                       exchange->verdict.hint};
         bt_exchange_refuse(exchange, &refusal);
+        return;
+    }
+    if (!bt_credentials_have(exchange->session->agent->credentials, &exchange->verdict)) {
+        refuse_without_credential(exchange, -ENOKEY);
         return;
     }
     exchange->is_authorised = true;

@@ -56,13 +56,16 @@ static json_t *make_record(const struct bt_agent *agent, const struct bt_decisio
         agent = &nobody;
     if (decision->address != 0)
         bt_ipv4_format(decision->address, address);
-    return json_pack("{s:I, s:i, s:I, s:s, s:s, s:o, s:i, s:o, s:b, s:s, s:o, s:o, s:s}", "time",
-                     (json_int_t)bt_clock_wall_ms(), "slot", agent->is_known ? (int)agent->slot : -1,
-                     "generation", agent->is_known ? (json_int_t)agent->generation : 0, "agent", agent->name,
-                     "kind", decision->kind, "host", printable(decision->host), "port", (int)decision->port,
-                     "method", printable(decision->method), "allowed", decision->is_allowed, "rule",
-                     decision->rule, "reason", printable(decision->reason), "granted_by",
-                     printable(decision->granted_by), "address", address);
+    json_t *record = json_pack(
+        "{s:I, s:i, s:I, s:s, s:s, s:o, s:i, s:o, s:b, s:s, s:o, s:o, s:s}", "time",
+        (json_int_t)bt_clock_wall_ms(), "slot", agent->is_known ? (int)agent->slot : -1, "generation",
+        agent->is_known ? (json_int_t)agent->generation : 0, "agent", agent->name, "kind", decision->kind,
+        "host", printable(decision->host), "port", (int)decision->port, "method", printable(decision->method),
+        "allowed", decision->is_allowed, "rule", decision->rule, "reason", printable(decision->reason),
+        "granted_by", printable(decision->granted_by), "address", address);
+    if (decision->path != NULL)
+        (void)json_object_set_new(record, "path", printable(decision->path));
+    return record;
 }
 
 /* A token bucket kept as a point in time: credit is how far it lies behind now. What was allowed has one of

@@ -15,6 +15,7 @@ struct bt_decision {
     const char *host;   /* as asked; bytes that are not printable ASCII become '?' */
     uint16_t port;      /* 0: none */
     const char *method; /* of a request, else "" */
+    const char *path;   /* of a request that is recorded with it, without the query; else NULL */
     bool is_allowed;
     const char *rule;
     const char *reason;

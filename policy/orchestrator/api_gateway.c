@@ -104,6 +104,9 @@ static json_t *clean_record(const json_t *record)
         }
         json_object_set(clean, members[i].key, value);
     }
+    json_t *path = json_object_get(record, "path"); /* of requests that are recorded with it */
+    if (json_is_string(path) && json_string_length(path) <= 300)
+        json_object_set(clean, "path", path);
     return clean;
 }
 

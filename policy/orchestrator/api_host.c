@@ -94,7 +94,7 @@ static int check_credentials(const struct bt_policy *policy, const json_t *crede
 {
     json_t *names = bt_policy_credentials(policy);
     const char *name = NULL;
-    size_t index;
+    size_t index, bytes = 0;
     json_t *wanted, *value;
     int result = 0;
     json_array_foreach(names, index, wanted)
@@ -106,11 +106,15 @@ static int check_credentials(const struct bt_policy *policy, const json_t *crede
     }
     json_object_foreach((json_t *)(uintptr_t)credentials, name, value)
     {
+        bytes += json_string_length(value);
         if (result == 0 && !is_credential(value))
-            result = bt_fail(error, BT_EXIT_ERROR, EINVAL, "1 to 4096 bytes of printable ASCII",
+            result = bt_fail(error, BT_EXIT_ERROR, EINVAL, "up to 4000 bytes of printable ASCII",
                              "the credential \"%.40s\" cannot stand in a header field", name);
     }
     json_decref(names);
+    if (result == 0 && bytes > BT_CREDENTIALS_BYTES_MAX)
+        result = bt_fail(error, BT_EXIT_ERROR, EINVAL, "use fewer or shorter credentials for one agent",
+                         "the credentials have more than %d bytes together", BT_CREDENTIALS_BYTES_MAX);
     return result;
 }
 
@@ -138,10 +142,11 @@ static int take_secrets(struct bt_api *api, const json_t *body, struct bt_regist
     json_t *credentials = json_object_get(body, "credentials");
     json_t *canary = json_object_get(body, "canary");
     const char *key = text_member(body, "credential_key", 2UL * BT_VAULT_KEY_SIZE, 2UL * BT_VAULT_KEY_SIZE);
-    if ((credentials != NULL && !json_is_object(credentials)) || json_object_size(credentials) > 64)
+    if ((credentials != NULL && !json_is_object(credentials)) ||
+        json_object_size(credentials) > BT_CREDENTIALS_MAX)
         return bt_fail(error, BT_EXIT_ERROR, EINVAL, "see policy/API.md",
-                       "\"credentials\" is not an object of at most 64 names and values");
-    if (canary != NULL && !is_credential(canary))
+                       "\"credentials\" is not an object of at most %d names and values", BT_CREDENTIALS_MAX);
+    if (canary != NULL && (!is_credential(canary) || json_string_length(canary) > BT_CANARY_MAX))
         return bt_fail(error, BT_EXIT_ERROR, EINVAL, "see policy/API.md", "\"canary\" is not a plain text");
     json_t *secrets = credentials != NULL || canary != NULL
                           ? json_pack("{s:O?, s:O?}", "credentials", credentials, "canary", canary)

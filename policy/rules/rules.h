@@ -61,7 +61,11 @@ enum bt_log_level {
 };
 
 #define BT_CREDENTIAL_NAME_SIZE 32
-#define BT_CREDENTIAL_VALUE_MAX 4096 /* bytes */
+#define BT_CREDENTIAL_VALUE_MAX 4000 /* bytes */
+/* Of one agent: how many, and how many bytes together. */
+#define BT_CREDENTIALS_MAX 16
+#define BT_CREDENTIALS_BYTES_MAX 4000
+#define BT_CANARY_MAX 128 /* bytes */
 #define BT_AUTH_HEADER_SIZE 64
 
 struct bt_verdict {
