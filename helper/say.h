@@ -26,8 +26,8 @@ void bt_say_number(const char *before, uint64_t number, const char *after);
 /* WHAT: reason of the (negative) errno; HINT, where HINT (what to do about it) may be NULL. */
 void bt_say_error(const char *what, int error, const char *hint);
 
-/* For what cannot be unless this program is wrong: says so and aborts. The rules in the kernel stay as they
- * are. */
+/* For what cannot be unless this program is wrong: says so and ends by a trap. The rules in the kernel stay
+ * as they are. */
 _Noreturn void bt_die(const char *what);
 static inline void bt_require(bool condition, const char *what)
 {

@@ -29,14 +29,9 @@
 
 /* Written down a second time on purpose: a call that slips into the filter has to be put here too. */
 static const long permitted[] = {
-    SYS_epoll_create1,   SYS_epoll_wait, SYS_epoll_pwait,   SYS_epoll_ctl,
-    SYS_accept4,         SYS_recvmsg,    SYS_recvfrom,      SYS_sendmsg,
-    SYS_sendto,          SYS_close,      SYS_openat,        SYS_write,
-    SYS_pwrite64,        SYS_poll,       SYS_ppoll,         SYS_brk,
-    SYS_munmap,          SYS_mremap,     SYS_madvise,       SYS_futex,
-    SYS_getrandom,       SYS_exit_group, SYS_rt_sigreturn,  SYS_gettid,
-    SYS_getpid,          SYS_tgkill,     SYS_clock_gettime, SYS_rt_sigprocmask,
-    SYS_restart_syscall,
+    SYS_epoll_create1, SYS_epoll_wait, SYS_epoll_ctl, SYS_accept4, SYS_recvmsg,    SYS_recvfrom,
+    SYS_sendmsg,       SYS_sendto,     SYS_close,     SYS_openat,  SYS_write,      SYS_pwrite64,
+    SYS_poll,          SYS_brk,        SYS_munmap,    SYS_mremap,  SYS_exit_group, SYS_clock_gettime,
 };
 
 typedef int (*deed)(long argument);
@@ -99,6 +94,17 @@ static int do_call(long number)
     return 0;
 }
 
+/* With arguments that are void, these fail: none blocks, and exit_group is how the child ends. */
+static void t_confinement_permitted_calls(void **state)
+{
+    need_confinement(state);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(permitted); i++) {
+        int outcome = confined(do_call, permitted[i]);
+        if (outcome >= 1000)
+            fail_msg("system call %ld ended with %d", permitted[i], outcome);
+    }
+}
+
 static void t_confinement_every_system_call(void **state)
 {
     need_confinement(state);
@@ -135,10 +141,7 @@ static void t_confinement_files(void **state)
 
 static int map_memory(long argument)
 {
-    if (argument < 8)
-        return mmap(NULL, 4096, (int)argument, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED;
-    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return page == MAP_FAILED || mprotect(page, 4096, (int)argument - 8) < 0;
+    return mmap(NULL, 4096, (int)argument, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED;
 }
 
 static void t_confinement_no_executable_memory(void **state)
@@ -147,7 +150,6 @@ static void t_confinement_no_executable_memory(void **state)
     for (long protection = 0; protection < 8; protection++) {
         int wanted = (protection & PROT_EXEC) != 0 ? 1000 + SIGSYS : 0;
         assert_int_equal(confined(map_memory, protection), wanted);
-        assert_int_equal(confined(map_memory, protection + 8), wanted);
     }
 }
 
@@ -182,9 +184,8 @@ static void t_confinement_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_confinement_every_system_call),
-        cmocka_unit_test(t_confinement_files),
-        cmocka_unit_test(t_confinement_no_executable_memory),
+        cmocka_unit_test(t_confinement_permitted_calls), cmocka_unit_test(t_confinement_every_system_call),
+        cmocka_unit_test(t_confinement_files),           cmocka_unit_test(t_confinement_no_executable_memory),
         cmocka_unit_test(t_confinement_arguments),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
