@@ -177,7 +177,7 @@ BENCH_PROGRAMS := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/b
 $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(call objects,$(IPC_CLIENT) $(IPC) $(LIB) $(IMAGES) $(VM) $(POLICY_CLIENT) $(RULES))
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^ $(HOST_LIBS) -lpthread
+	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^ $(HOST_LIBS) -lssl -lpthread
 FUZZ_SECONDS ?= 20
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_objects = $(patsubst %.c,$(BUILD)/fuzzobj/%.o,$(1))

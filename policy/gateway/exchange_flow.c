@@ -148,9 +148,13 @@ static void on_agent_room(void *context, struct bt_stream *stream)
 
 static void on_agent_abort(void *context, struct bt_stream *stream, enum bt_abort reason)
 {
+    static const struct bt_refusal malformed = {400, "bad-request", "the request's body is malformed", ""};
+    struct bt_exchange *exchange = context;
     (void)stream;
-    (void)reason;
-    bt_exchange_abort(context, BT_ABORT_CANCELLED);
+    if (reason == BT_ABORT_PROTOCOL && !exchange->has_response)
+        bt_exchange_refuse(exchange, &malformed);
+    else
+        bt_exchange_abort(exchange, BT_ABORT_CANCELLED);
 }
 
 const struct bt_stream_events bt_exchange_agent_events = {

@@ -25,13 +25,16 @@ enum bt_step bt_http1_fail(struct bt_http1 *http1, enum bt_abort reason)
 {
     struct bt_http1_frame frame;
     bool is_told = http1->is_failed;
-    http1->is_failed = true;
     http1->is_closing = true;
+    /* An agent whose request is malformed can still be told so. */
+    http1->is_failed = http1->settings.is_client || reason != BT_ABORT_PROTOCOL;
+    http1->receiving = http1->is_failed ? http1->receiving : BT_RECEIVE_DONE;
     if (!http1->is_open)
         return report_close(http1) ? BT_STEP_WAIT : BT_STEP_GONE;
     if (is_told || http1->stream.events == NULL)
         return BT_STEP_WAIT;
-    http1->is_cut = true;
+    http1->is_cut = http1->is_failed;
+    http1->must_close = true;
     bt_http1_enter(http1, &frame);
     http1->stream.events->on_abort(http1->stream.context, &http1->stream, reason);
     return bt_http1_leave(http1, &frame) ? BT_STEP_WAIT : BT_STEP_GONE;

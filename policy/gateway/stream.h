@@ -11,6 +11,9 @@
  * window (HTTP/2). A sender never sends more than room() says, and is told by on_room when there is some
  * again.
  *
+ * A server's stream that was aborted with BT_ABORT_PROTOCOL may still be answered where the version permits
+ * it (HTTP/1.1): send_* are tried, and fail elsewhere.
+ *
  * Ownership: the codec owns the stream, and its memory until release() is called. After on_abort, or once
  * both directions ended, no callback follows. Slices and fields handed to a callback or to an operation are
  * borrowed for that call. Callbacks never come from within an operation on the same stream, except on_abort.

@@ -70,7 +70,7 @@ register() {
 gateway_config() { # PARENT
     cat <<END
 {"orchestrator": "127.0.0.1:7400", "secret": "$secret", "resolvers": ["203.0.113.53"], "parent_proxy": $1,
- "authority_certificate": "$work/authority.pem", "authority_key": "$work/authority.key", "trust": ["$work/ca.pem"],
+ "authority": "$work/authority.both", "trust": ["$work/ca.pem"],
  "listen": "0.0.0.0", "pool": {"tap": "10.243.0.0/23", "bridge": "10.242.0.0/19"}}
 END
 }
@@ -103,7 +103,8 @@ make_authority() {
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj '/CN=berth test authority' \
         -keyout authority.key -out authority.pem -addext basicConstraints=critical,CA:TRUE,pathlen:0 \
         -addext keyUsage=critical,keyCertSign 2>/dev/null
-    chown 900 authority.key
+    cat authority.key authority.pem >authority.both
+    chown 900 authority.both
 }
 
 gateway_world_start() {

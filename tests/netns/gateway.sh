@@ -2,11 +2,35 @@
 # The orchestrator and the gateway, sanitised, in a network namespace of their own: real curl, git and TLS from two agents'
 # namespaces through the gateway to a small internet; what was reached is asserted from what the internet received.
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/gateway.bash
-. tests/lib/gateway.bash
-gateway_enter "$@"
-gateway_world
-gateway_up
+# shellcheck source=tests/lib/tap.bash
+. tests/lib/tap.bash
+# shellcheck source=tests/lib/gateway_world.bash
+. tests/lib/gateway_world.bash
+gateway_world_enter "$@"
+gateway_world_start
+
+# ---- what this script adds to the world -----------------------------------------------------------------------------
+git init -q --bare www/repo.git
+git init -q source
+git -C source -c user.name=t -c user.email=t@t.example commit -q --allow-empty -m first
+git -C source push -q ../www/repo.git HEAD:refs/heads/main
+git -C www/repo.git symbolic-ref HEAD refs/heads/main
+in_agent internet python3 -c '
+import http.server
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.send_header("Content-Length", "8"); self.end_headers(); self.wfile.write(b"private\n")
+    def log_message(self, *_): pass
+http.server.HTTPServer(("10.1.2.3", 80), H).serve_forever()' &
+routes='{"host": "allowed.example"}, {"host": "*.allowed.example", "granted_by": "bottle dev"},
+  {"host": "loopback.example"}, {"host": "metadata.example"}, {"host": "slot.example"}, {"host": "mixed.example"},
+  {"host": "rebind.example"}, {"host": "private.example"}, {"host": "nowhere.example"}, {"host": "silent.example"}'
+equal "registration" '{"policy_version":1}' "$(register first 3 11 token-one "$routes")"
+register second 4 12 token-two '{"host": "other.example"}, {"host": "private.example", "private": true}' >/dev/null
+proxy=http://agent:token-one@10.243.0.6:8119
+fetch() { in_agent one curl -s --max-time 10 --cacert authority.pem "$@"; }
+reached() { grep -c "\"event\": \"request\".*$1" internet.log; }
+status() { fetch -o /dev/null -w '%{http_code} %{http_connect}' "$@"; }
 
 # Two clients of the second agent that take their time; their ends are looked at below.
 in_agent two python3 -c '
@@ -198,7 +222,7 @@ equal "with its own token only" '000 503' "$(status -x http://agent:wrong@10.243
 equal "an unknown one does not" '503 000' "$(status --interface 10.243.0.7 --connect-timeout 3 -x http://agent:x@10.243.0.6:8119 http://allowed.example/)"
 orchestrator_start
 sleep 1
-check "a restarted orchestrator gets the gateway back" wait_gateway
+check "a restarted orchestrator gets the gateway back" eventually gateway_is_seen
 equal "and still knows its agents" "['first', 'second']" "$(api GET agents | json '[a["name"] for a in d["agents"]]')"
 equal "and their records" True "$(api GET 'decisions?limit=1000' | json 'len(d["decisions"]) > 50')"
 equal "traffic goes on" 'hello from the internet' "$(fetch -x $proxy https://allowed.example/hello)"
