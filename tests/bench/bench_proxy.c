@@ -123,8 +123,8 @@ static void close_connection(SSL *ssl)
 static long ask(SSL *ssl, char *buffer, size_t size)
 {
     int length =
-        snprintf(buffer, size, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n",
-                 options.path, options.host);
+        snprintf(buffer, size, "GET %s HTTP/1.1\r\nHost: %s:%u\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n",
+                 options.path, options.host, options.port);
     if (SSL_write(ssl, buffer, length) != length)
         return -1;
     size_t got = 0;

@@ -72,7 +72,7 @@ start_gateway() {
     pids=$gateway proxy=10.243.0.6:8119 token=token-one trust=authority.pem
     eventually answers 10.243.0.6 8119
 }
-start_direct() { pids=$$ proxy=- token=- trust=bench-ca.pem; }
+start_direct() { pids=$$ proxy=- token=- trust=bench-ca.pem from=internet; }
 start_tinyproxy() {
     printf 'Port 8888\nListen 10.243.0.6\nTimeout 600\nMaxClients 1000\nConnectPort 8443\nLogLevel Critical\n' >tinyproxy.conf
     tinyproxy -d -c tinyproxy.conf >/dev/null 2>&1 &
@@ -101,10 +101,14 @@ cache_log $work/squid-logs/cache.log
 pid_filename none
 coredump_dir $work
 workers 1
+visible_hostname bench
 END
-    squid -N -f squid.conf >/dev/null 2>&1 &
+    squid -N -f squid.conf >squid.out 2>&1 &
     pids=$! proxy=10.243.0.6:3128 token=- trust=authority.pem
-    eventually answers 10.243.0.6 3128
+    eventually answers 10.243.0.6 3128 || {
+        tail -n 5 squid.out squid-logs/cache.log
+        return 1
+    }
 }
 start_mitmproxy() {
     mkdir -p mitm
@@ -131,13 +135,13 @@ measure() { # PREFIX MODE CONNECTIONS PATH
     before=$(cpu_ticks)
     while read -r name value; do
         figures[$1.$name]=$value
-    done < <(in_agent one "$bench" "$2" "$seconds" "$3" $trust "$proxy" "$token" allowed.example 8443 "$4")
+    done < <(in_agent "$from" "$bench" "$2" "$seconds" "$3" $trust "$proxy" "$token" allowed.example 8443 "$4")
     after=$(cpu_ticks)
     figures[$1.cpu_us]=$(awk "BEGIN { n = ${figures[$1.requests_per_second]:-0} * $seconds
-        printf \"%.0f\", n > 0 ? ($after - $before) * 1e6 / $(getconf CLK_TCK) / n : 0 }")
+        printf \"%.0f\", (n > 0) ? ($after - $before) * 1e6 / $(getconf CLK_TCK) / n : 0 }")
 }
 measure_memory() { # CONNECTIONS
-    in_agent one "$bench" hold 4 "$1" $trust "$proxy" "$token" allowed.example 8443 /1k >/dev/null &
+    in_agent "$from" "$bench" hold 4 "$1" $trust "$proxy" "$token" allowed.example 8443 /1k >/dev/null &
     local holder=$! most=0 now
     for _ in 1 2 3; do
         sleep 1.2
@@ -155,6 +159,7 @@ for target in "${targets[@]}"; do
     tinyproxy | squid) command -v "$target" >/dev/null || { echo "$target is not installed"; continue; } ;;
     mitmproxy) command -v mitmdump >/dev/null || { echo "$target is not installed"; continue; } ;;
     esac
+    from=one
     "start_$target" || { echo "$target did not start"; continue; }
     figures=()
     idle=$(memory_kib)

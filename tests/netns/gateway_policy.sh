@@ -2,11 +2,17 @@
 # Policies on requests, and credentials: what the internet received from real clients behind the gateway, what a refusal
 # says, what a change does, and where the values of credentials are not.
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/gateway.bash
-. tests/lib/gateway.bash
-gateway_enter "$@"
-gateway_world
-gateway_up
+# shellcheck source=tests/lib/tap.bash
+. tests/lib/tap.bash
+# shellcheck source=tests/lib/gateway_world.bash
+. tests/lib/gateway_world.bash
+gateway_world_enter "$@"
+gateway_world_start "$@"
+
+proxy=http://agent:token-one@10.243.0.6:8119
+fetch() { in_agent one curl -s --max-time 10 --cacert authority.pem "$@"; }
+policy() { echo "{\"version\": 1, \"routes\": [$1]}"; }
+register first 3 11 token-one '{"host": "allowed.example"}' >/dev/null
 
 key=$(openssl rand -hex 32)
 first=credential-value-one-$(openssl rand -hex 8)
@@ -127,7 +133,7 @@ equal "and has the credentials closed" sealed \
 kill -TERM $gateway
 wait $gateway
 gateway_start gateway.json
-check "a new gateway finds it" wait_gateway
+check "a new gateway finds it" eventually gateway_is_seen
 equal "what needs them is refused" credential-unavailable "$(rule $api_url/hello)"
 equal "what does not is not" 200 "$(fetch -x $proxy -o /dev/null -w '%{http_code}' https://allowed.example/hello)"
 register_with "$rules" "$(credentials)" >/dev/null
