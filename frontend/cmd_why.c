@@ -7,16 +7,16 @@
 #include <string.h>
 
 #include "frontend/command.h"
-#include "frontend/infra.h"
 #include "frontend/manifest.h"
 #include "frontend/start.h"
-#include "ipc/wire/pool.h"
-#include "policy/client/orchestrator_client.h"
 #include "policy/rules/rules.h"
 
 struct bt_why_target {
     char host[BT_HOST_NAME_SIZE + 8]; /* as typed, without scheme, port and path */
     uint16_t port;
+    bool is_http;       /* written as http:// */
+    const char *method; /* NULL: whether it may be spoken to at all */
+    const char *path;
 };
 
 /* HOST, HOST:PORT or a whole address of the web. */
@@ -42,28 +42,48 @@ static int bt_why_parse(const char *text, struct bt_why_target *ret_target, stru
     memcpy(ret_target->host, start, length);
     ret_target->host[length] = '\0';
     ret_target->port = (uint16_t)port;
+    ret_target->is_http = is_http;
+    start += strcspn(start, "/");
+    ret_target->path = *start == '/' && start[1] ? start : NULL;
     return 0;
+}
+
+/* A request instead of a connection, when the address or an option says which. */
+static int bt_why_request(const struct bt_arguments *arguments, struct bt_why_target *target,
+                          struct bt_error *error)
+{
+    target->path = bt_option_value(arguments, "path", target->path);
+    target->method = bt_option_value(arguments, "method", target->path ? "GET" : NULL);
+    if (target->path && target->path[0] != '/')
+        return bt_fail(error, BT_EXIT_USAGE, EINVAL, "write it as it follows the host: /v1/messages",
+                       "'%.100s' is not a path", target->path);
+    if (target->method && !target->path)
+        target->path = "/";
+    return 0;
+}
+
+static void bt_why_decide(const struct bt_policy *policy, const struct bt_why_target *target,
+                          struct bt_verdict *ret_verdict)
+{
+    struct bt_policy_request request = {
+        .host = target->host, .port = target->port, .is_tls = !target->is_http};
+
+    bt_policy_decide_connection(policy, target->host, target->port, ret_verdict);
+    /* What is passed through unread is decided by its name alone. */
+    if (!target->method || !ret_verdict->is_allowed || (request.is_tls && !ret_verdict->is_intercepted))
+        return;
+    request.method = (struct bt_http_slice){target->method, strlen(target->method)};
+    request.path = (struct bt_http_slice){target->path, strlen(target->path)};
+    bt_policy_decide(policy, &request, ret_verdict);
 }
 
 /* The policy of a running agent, as the orchestrator has it. */
 static int bt_why_registered(struct bt_context *context, const struct bt_agent *agent, json_t **ret_policy,
                              struct bt_error *error)
 {
-    char key[BT_DIGEST_TEXT_SIZE];
-    struct bt_infra_pair pair = {0};
     json_t *document = NULL;
-    int r = bt_infra_status(&context->paths, context->environment, &pair, error);
+    int r = bt_command_ask_orchestrator(context, agent->environment, "/v1/agents", &document, error);
 
-    if (r == 0 && pair.orchestrator.keeper.pid == 0)
-        r = bt_fail(error, BT_EXIT_INFRASTRUCTURE, ENOTCONN, "berth up starts it",
-                    "the orchestrator does not run");
-    if (r == 0)
-        r = bt_infra_host_key(&context->paths, key, error);
-    if (r < 0)
-        return r;
-    struct bt_orchestrator orchestrator = {pair.orchestrator.address, BT_ORCHESTRATOR_PORT, key};
-    r = bt_orchestrator_get(&orchestrator, "/v1/agents", &document, error);
-    explicit_bzero(key, sizeof(key));
     if (r < 0)
         return r;
     const json_t *agents = json_object_get(document, "agents");
@@ -137,19 +157,53 @@ static int bt_why_policy(struct bt_context *context, json_t **ret_policy, struct
     return bt_why_planned(context, agent.manifest, ret_policy, error);
 }
 
+/* Of a connection that is opened it is the requests in it that are decided. */
+static bool bt_why_is_open(const struct bt_why_target *target, const struct bt_verdict *verdict)
+{
+    return verdict->is_allowed && !target->method && (verdict->is_intercepted || target->is_http);
+}
+
 static void bt_why_print(struct bt_output *output, const struct bt_why_target *target,
                          const struct bt_verdict *verdict)
 {
+    if (target->method)
+        bt_output_print(output, "%s %s at ", target->method, target->path);
     bt_output_print(output, "%s:%u is ", target->host, target->port);
     bt_output_print_color(output, verdict->is_allowed ? BT_COLOR_GREEN : BT_COLOR_RED, "%s\n",
                           verdict->is_allowed ? "allowed" : "refused");
     bt_output_print(output, "  rule        %s\n  reason      %s\n", verdict->rule, verdict->reason);
     if (*verdict->granted_by)
         bt_output_print(output, "  granted by  %s\n", verdict->granted_by);
+    if (verdict->is_allowed && !target->is_http)
+        bt_output_print(output, "  TLS         %s\n",
+                        verdict->is_intercepted ? "opened by the gateway" : "passed through unread");
+    if (verdict->is_allowed && verdict->auth != BT_AUTH_NONE)
+        bt_output_print(output, "  credential  %s, in %s\n", verdict->credential, verdict->auth_header);
     if (verdict->is_allowed && verdict->may_be_private)
         bt_output_print(output, "  private     the name may lead to a private address\n");
+    if (bt_why_is_open(target, verdict))
+        bt_output_print(output, "  requests    are decided one by one: --method and --path ask about one\n");
     if (*verdict->hint)
         bt_output_print(output, "  what to do  %s\n", verdict->hint);
+}
+
+static json_t *bt_why_document(const struct bt_why_target *target, const struct bt_verdict *verdict)
+{
+    const char *tls = !verdict->is_allowed || target->is_http ? NULL
+                      : verdict->is_intercepted               ? "intercept"
+                                                              : "pass";
+    json_t *document =
+        json_pack("{s:s, s:i, s:b, s:s, s:s, s:o, s:o, s:b}", "host", target->host, "port", (int)target->port,
+                  "allowed", verdict->is_allowed, "rule", verdict->rule, "reason", verdict->reason, "hint",
+                  bt_output_json_text(*verdict->hint ? verdict->hint : NULL), "granted_by",
+                  bt_output_json_text(*verdict->granted_by ? verdict->granted_by : NULL), "private",
+                  verdict->is_allowed && verdict->may_be_private);
+    json_object_set_new(document, "method", bt_output_json_text(target->method));
+    json_object_set_new(document, "path", bt_output_json_text(target->method ? target->path : NULL));
+    json_object_set_new(document, "tls", bt_output_json_text(tls));
+    json_object_set_new(document, "credential",
+                        bt_output_json_text(verdict->auth != BT_AUTH_NONE ? verdict->credential : NULL));
+    return document;
 }
 
 static int bt_why_run(struct bt_context *context, struct bt_error *error)
@@ -161,22 +215,18 @@ static int bt_why_run(struct bt_context *context, struct bt_error *error)
     int r = bt_why_parse(context->arguments.operands.items[0], &target, error);
 
     if (r == 0)
+        r = bt_why_request(&context->arguments, &target, error);
+    if (r == 0)
         r = bt_why_policy(context, &document, error);
     if (r == 0)
         r = bt_policy_parse(document, &policy, error);
     json_decref(document);
     if (r < 0)
         return r;
-    bt_policy_decide_connection(policy, target.host, target.port, &verdict);
+    bt_why_decide(policy, &target, &verdict);
     bt_policy_free(policy);
     bt_why_print(&context->output, &target, &verdict);
-    bt_output_document(&context->output,
-                       json_pack("{s:s, s:i, s:b, s:s, s:s, s:o, s:o, s:b}", "host", target.host, "port",
-                                 (int)target.port, "allowed", verdict.is_allowed, "rule", verdict.rule,
-                                 "reason", verdict.reason, "hint",
-                                 bt_output_json_text(*verdict.hint ? verdict.hint : NULL), "granted_by",
-                                 bt_output_json_text(*verdict.granted_by ? verdict.granted_by : NULL),
-                                 "private", verdict.is_allowed && verdict.may_be_private));
+    bt_output_document(&context->output, bt_why_document(&target, &verdict));
     return 0;
 }
 
@@ -187,6 +237,8 @@ static const struct bt_option bt_why_options[] = {
      .value_name = "MANIFEST",
      .help = "by what this agent manifest would be granted"},
     {.name = "bottles", .value_name = "A,B", .help = "by these bottles instead of the manifest's own"},
+    {.name = "method", .value_name = "METHOD", .help = "about a request with this method (GET)"},
+    {.name = "path", .value_name = "PATH", .help = "about a request for this path"},
     {.name = "workspace",
      .letter = 'w',
      .value_name = "DIR",
@@ -197,8 +249,10 @@ const struct bt_command bt_command_why = {
     .name = "why",
     .operands = "HOST[:PORT]",
     .summary = "Say whether a host is allowed, by which rule and by whose leave",
-    .details = "Nothing is sent to that host. Without a port: 443. The answer for a running agent is the "
-               "gateway's own.",
+    .details =
+        "Nothing is sent to that host. Without a port: 443. A whole address asks about that request. The "
+        "answer for\n"
+        "a running agent is the gateway's own.",
     .options = bt_why_options,
     .option_count = BT_ARRAY_LENGTH(bt_why_options),
     .minimum = 1,

@@ -9,6 +9,9 @@
 #include <unistd.h>
 
 #include "frontend/command.h"
+#include "frontend/infra.h"
+#include "ipc/wire/pool.h"
+#include "policy/client/orchestrator_client.h"
 
 int bt_command_target(struct bt_context *context, struct bt_state *state, size_t index,
                       struct bt_agent *ret_agent, struct bt_error *error)
@@ -96,4 +99,24 @@ void bt_command_restore_stdout(int *saved)
     fflush(stdout);
     dup2(*saved, STDOUT_FILENO);
     bt_fd_close(saved);
+}
+
+int bt_command_ask_orchestrator(struct bt_context *context, const char *environment, const char *path,
+                                json_t **ret_document, struct bt_error *error)
+{
+    char key[BT_DIGEST_TEXT_SIZE];
+    struct bt_infra_pair pair = {0};
+    int r = bt_infra_status(&context->paths, environment, &pair, error);
+
+    if (r == 0 && pair.orchestrator.keeper.pid == 0)
+        r = bt_fail(error, BT_EXIT_INFRASTRUCTURE, ENOTCONN, "berth up starts it",
+                    "the orchestrator does not run");
+    if (r == 0)
+        r = bt_infra_host_key(&context->paths, key, error);
+    if (r < 0)
+        return r;
+    struct bt_orchestrator orchestrator = {pair.orchestrator.address, BT_ORCHESTRATOR_PORT, key};
+    r = bt_orchestrator_get(&orchestrator, path, ret_document, error);
+    explicit_bzero(key, sizeof(key));
+    return r;
 }

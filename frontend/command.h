@@ -46,7 +46,8 @@ struct bt_command {
 extern const struct bt_command bt_command_spawn, bt_command_run, bt_command_list, bt_command_status,
     bt_command_exec, bt_command_attach, bt_command_stop, bt_command_rm, bt_command_diff, bt_command_apply,
     bt_command_cp, bt_command_probe, bt_command_why, bt_command_doctor, bt_command_up, bt_command_down,
-    bt_command_credential, bt_command_image, bt_command_audit, bt_command_version, bt_command_cleanup;
+    bt_command_credential, bt_command_logs, bt_command_image, bt_command_audit, bt_command_version,
+    bt_command_cleanup;
 
 #define BT_COMMANDS_MAX 32U
 extern const struct bt_command *const bt_commands[];
@@ -68,6 +69,10 @@ int bt_command_agent(struct bt_context *context, struct bt_agent *ret_agent, str
  * *ret_agents. */
 int bt_command_targets(struct bt_context *context, struct bt_state *state, struct bt_agent **ret_agents,
                        size_t *ret_count, struct bt_error *error);
+
+/* GET of this path from the orchestrator of this environment; *ret_document is owned by the caller. */
+int bt_command_ask_orchestrator(struct bt_context *context, const char *environment, const char *path,
+                                json_t **ret_document, struct bt_error *error);
 
 /* Asks on the terminal, default no. is_assumed (--yes): yes at once. Without a terminal: -EPERM, saying to
  * use --yes. */
