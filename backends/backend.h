@@ -13,13 +13,22 @@
 #include "vm/guest_config.h"
 #include "vm/guest_link.h"
 
+/* Whose guest it is: enough for whoever comes next to find what a killed keeper left. All borrowed. */
+struct bt_guest_identity {
+    const char *state; /* the user's state folder */
+    const char *environment;
+    enum bt_guest_role role;
+    const char *name; /* of an agent, unique in its environment */
+};
+
 /* What one guest is to be. Everything is borrowed until launch returns. */
 struct bt_guest_plan {
     enum bt_guest_role role;
+    struct bt_guest_identity identity;
+    const struct bt_paths *paths;
     const char *host_name;
     const char *folder;          /* private folder (0700) of this guest on the host: disks, sockets */
-    const struct bt_image *root; /* agents: the read-only root image */
-    const struct bt_image *kernel;
+    const struct bt_image *root; /* agents: the read-only root image; others: the infra image */
     uint64_t memory_bytes;
     uint64_t disk_bytes; /* size of each writable disk: scratch, home, workspace; sparse */
     unsigned cpus;
@@ -27,19 +36,41 @@ struct bt_guest_plan {
     int tap_fd; /* borrowed; launch hands a copy to the VMM */
     const struct bt_guest_file *files;
     size_t file_count;
-    int console_fd; /* the guest's console is written here */
+    int console_fd;                /* the guest's console is written here; borrowed */
+    uint32_t orchestrator_address; /* gateways of a backend whose pair starts in turn */
+};
+
+/* What opens a guest to the owner's commands. */
+struct bt_guest_access {
+    struct bt_guest_identity identity;
+    uint32_t address; /* of the guest, host byte order */
+    const char *private_key, *host_public_key;
 };
 
 struct bt_guest; /* a running guest; its process is a child of the caller */
 
 struct bt_backend {
     const char *name;
+    const char *warning; /* what it does not hold as well as the others; NULL = nothing to say */
+    enum bt_kind lease_kind;
+    /* The gateway starts when its orchestrator answers, and not without it: it is attached to its network. */
+    bool is_pair_in_turn;
     /* What is missing on this machine, without changing anything. */
     int (*check)(struct bt_error *error);
+    /* Everything that a guest of this recipe starts from: built when it is missing. */
+    int (*provide)(const struct bt_paths *paths, const char *recipe, const struct bt_progress *progress,
+                   struct bt_error *error);
     /* Makes the guest's disks (slow parts that need no lease). Nothing else is touched. */
     int (*prepare)(const struct bt_guest_plan *plan, struct bt_error *error);
     /* Starts the guest. It ends with its caller. */
     int (*launch)(const struct bt_guest_plan *plan, struct bt_guest **ret_guest, struct bt_error *error);
+    /* Where the guest of a lease sees its gateway, and a gateway its orchestrator. */
+    uint32_t (*gateway_address)(const struct bt_helper_lease *lease);
+    /* A link to a guest that runs or boots, as bt_guest_connect() makes one. */
+    int (*connect)(const struct bt_guest_access *access, int deadline_ms, int wait_fd,
+                   struct bt_guest_link **ret_link, struct bt_error *error);
+    /* The environment has a new gateway: connects the guest to it. NULL: nothing to do. */
+    int (*rejoin)(const struct bt_guest *guest, struct bt_error *error);
     /* Readable once the guest has ended. */
     int (*end_fd)(const struct bt_guest *guest);
     pid_t (*process)(const struct bt_guest *guest);
@@ -47,14 +78,26 @@ struct bt_backend {
     const char *(*jail)(const struct bt_guest *guest);
     /* Ends it (asks, waits grace_ms, kills), reaps, frees. Returns NULL; accepts NULL. */
     struct bt_guest *(*stop)(struct bt_guest *guest, int grace_ms);
-    /* Removes the guest's disks from its folder. */
-    int (*cleanup)(const char *folder, struct bt_error *error);
+    /* Removes what a guest left outside of its folder, whether it was stopped or lost; has_data: also what it
+     * wrote.
+     */
+    int (*cleanup)(const struct bt_guest_identity *identity, bool has_data, struct bt_error *error);
+    /* All guests of an environment of which something is left outside of folders, as the runtime itself knows
+     * them; NULL: there is no such place. on_guest may call cleanup. */
+    int (*enumerate)(const char *state, const char *environment,
+                     void (*on_guest)(void *context, const struct bt_guest_identity *identity), void *context,
+                     struct bt_error *error);
 };
 
-/* The backend of a name, or the best one of this machine when name is NULL; *ret_why says why that one. */
+/* The backend of a name; when name is NULL the best one of this machine that works: *ret_why says why that
+ * one. One with a warning must then be confirmed by a person. */
 int bt_backend_select(const char *name, const struct bt_backend **ret_backend, const char **ret_why,
                       struct bt_error *error);
 
+/* All of them, in the order of preference. */
+extern const struct bt_backend *const bt_backends[];
+extern const size_t bt_backend_count;
 extern const struct bt_backend bt_backend_qemu;
+extern const struct bt_backend bt_backend_docker;
 
 #endif

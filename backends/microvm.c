@@ -14,6 +14,7 @@
 #include "vm/machine.h"
 
 #define REGISTRY_BYTES (256ULL << 20)
+#define SSH_PORT 22
 
 struct bt_guest {
     struct bt_machine machine;
@@ -30,6 +31,19 @@ static int make_disk(const char *folder, const char *name, uint64_t bytes, struc
     if (access(path, F_OK) == 0)
         return 0; /* kept from an earlier run */
     return bt_ext4_make_empty(path, bytes, name, error);
+}
+
+static int provide(const struct bt_paths *paths, const char *recipe, const struct bt_progress *progress,
+                   struct bt_error *error)
+{
+    struct bt_image image;
+    int result = bt_image_get(paths, "kernel", true, progress, &image, error);
+    return result < 0 ? result : bt_image_get(paths, recipe, true, progress, &image, error);
+}
+
+static uint32_t gateway_address(const struct bt_helper_lease *lease)
+{
+    return lease->host_address;
 }
 
 static int prepare(const struct bt_guest_plan *plan, struct bt_error *error)
@@ -73,12 +87,13 @@ static void add_disk(struct bt_machine_config *config, char paths[][DISK_PATH_SI
     config->disk_count++;
 }
 
-static void configure_machine(const struct bt_guest_plan *plan, const struct bt_buffer *initrd,
-                              char paths[][DISK_PATH_SIZE], struct bt_machine_config *config)
+static void configure_machine(const struct bt_guest_plan *plan, const struct bt_image *kernel,
+                              const struct bt_buffer *initrd, char paths[][DISK_PATH_SIZE],
+                              struct bt_machine_config *config)
 {
     *config = (struct bt_machine_config){
-        .kernel_path = plan->kernel->path,
-        .initrd_path = plan->kernel->initrd_path,
+        .kernel_path = kernel->path,
+        .initrd_path = kernel->initrd_path,
         .initrd_extra = initrd->data,
         .initrd_extra_length = initrd->length,
         .tap_fd = plan->tap_fd,
@@ -105,8 +120,9 @@ static int launch(const struct bt_guest_plan *plan, struct bt_guest **ret_guest,
     char paths[BT_MACHINE_DISKS_MAX][DISK_PATH_SIZE];
     struct bt_buffer initrd = {.limit = 256UL << 20};
     struct bt_guest *guest = bt_new(1, sizeof *guest);
-    int result = 0;
-    if (plan->role != BT_GUEST_AGENT) { /* the static programs of the infra image */
+    struct bt_image kernel = {0};
+    int result = bt_image_get(plan->paths, "kernel", false, NULL, &kernel, error);
+    if (result == 0 && plan->role != BT_GUEST_AGENT) { /* the static programs of the infra image */
         struct bt_buffer programs = {0};
         result = bt_file_read(plan->root->path, 128UL << 20, &programs, error);
         if (result == 0 && bt_buffer_add(&initrd, programs.data, programs.length) < 0)
@@ -117,7 +133,7 @@ static int launch(const struct bt_guest_plan *plan, struct bt_guest **ret_guest,
     if (result == 0)
         result = bt_guest_config_write(&guest_config, &initrd, error);
     if (result == 0) {
-        configure_machine(plan, &initrd, paths, &machine_config);
+        configure_machine(plan, &kernel, &initrd, paths, &machine_config);
         result = bt_machine_start(&machine_config, &guest->machine, error);
     }
     bt_buffer_wipe(&initrd);
@@ -152,22 +168,32 @@ static struct bt_guest *stop(struct bt_guest *guest, int grace_ms)
     return NULL;
 }
 
-static int cleanup(const char *folder, struct bt_error *error)
+static int connect_guest(const struct bt_guest_access *access, int deadline_ms, int wait_fd,
+                         struct bt_guest_link **ret_link, struct bt_error *error)
 {
-    static const char *const disks[] = {"scratch", "home", "workspace"};
-    int result = 0;
-    for (size_t i = 0; result == 0 && i < BT_ARRAY_LENGTH(disks); i++) {
-        bt_auto_free char *path = bt_string_format("%s/%s.ext4", folder, disks[i]);
-        result = bt_tree_remove(path, error);
-    }
-    return result;
+    const struct bt_guest_address address = {access->address, SSH_PORT, access->private_key,
+                                             access->host_public_key};
+    return bt_guest_connect(&address, deadline_ms, wait_fd, ret_link, error);
+}
+
+/* The disks are in the guest's folder. */
+static int cleanup(const struct bt_guest_identity *identity, bool has_data, struct bt_error *error)
+{
+    (void)identity;
+    (void)has_data;
+    (void)error;
+    return 0;
 }
 
 const struct bt_backend bt_backend_qemu = {
     .name = "qemu",
+    .lease_kind = BT_KIND_TAP_FD,
     .check = check,
+    .provide = provide,
     .prepare = prepare,
     .launch = launch,
+    .gateway_address = gateway_address,
+    .connect = connect_guest,
     .end_fd = end_fd,
     .process = process,
     .jail = jail,

@@ -14,7 +14,6 @@
 #define CONNECT_DEADLINE_MS 10000
 #define STOP_DEADLINE_MS 120000
 #define AGENT_ID 1000U
-#define SSH_PORT 22
 #define WORKSPACE "/workspace"
 #define DETACH_KEYS "\x10\x11"
 #define COPY_OUT_MAX (1ULL << 40)
@@ -32,7 +31,9 @@ static int refuse_dead(const struct bt_agent *agent, struct bt_error *error)
 struct access {
     struct bt_agent_secrets secrets;
     struct bt_list own_environment; /* of the bottle */
-    uint32_t address, host_address;
+    struct bt_guest_access access;
+    const struct bt_backend *backend;
+    uint32_t gateway_address;
 };
 
 static void access_free(struct access *access)
@@ -52,31 +53,37 @@ static int access_load(const struct bt_paths *paths, const struct bt_agent *agen
     if (result < 0)
         return result;
     const char *address = json_string_value(json_object_get(facts, "address"));
-    const char *host_address = json_string_value(json_object_get(facts, "host_address"));
+    const char *gateway_address = json_string_value(json_object_get(facts, "gateway_address"));
+    const char *why;
     json_t *variables = json_object_get(facts, "environment");
     size_t index;
     json_t *variable;
     json_array_foreach(variables, index, variable)
         bt_list_add(&access.own_environment, json_string_value(variable));
-    if (address == NULL || host_address == NULL || bt_ipv4_parse(address, &access.address) < 0 ||
-        bt_ipv4_parse(host_address, &access.host_address) < 0)
+    if (address == NULL || gateway_address == NULL || bt_ipv4_parse(address, &access.access.address) < 0 ||
+        bt_ipv4_parse(gateway_address, &access.gateway_address) < 0)
         result = bt_fail(error, BT_EXIT_INFRASTRUCTURE, EBADMSG, NULL, "the keeper of %s gave no address",
                          agent->name);
     json_decref(facts);
     if (result == 0)
+        result = bt_backend_select(agent->backend, &access.backend, &why, error);
+    if (result == 0)
         result = bt_agent_secrets_load(agent->folder, &access.secrets, error);
     if (result < 0)
         access_free(&access);
-    else
-        *ret_access = access;
-    return result;
+    if (result < 0)
+        return result;
+    access.access.identity =
+        (struct bt_guest_identity){paths->state, agent->environment, BT_GUEST_AGENT, agent->name};
+    access.access.private_key = access.secrets.private_key;
+    access.access.host_public_key = access.secrets.host_public_key;
+    *ret_access = access;
+    return 0;
 }
 
 static int connect_with(const struct access *access, struct bt_guest_link **ret_link, struct bt_error *error)
 {
-    struct bt_guest_address address = {access->address, SSH_PORT, access->secrets.private_key,
-                                       access->secrets.host_public_key};
-    return bt_guest_connect(&address, CONNECT_DEADLINE_MS, -1, ret_link, error);
+    return access->backend->connect(&access->access, CONNECT_DEADLINE_MS, -1, ret_link, error);
 }
 
 static int connect_agent(const struct bt_paths *paths, const struct bt_agent *agent,
@@ -109,7 +116,7 @@ static int run_as_agent(const struct bt_paths *paths, const struct bt_agent *age
     if (result < 0)
         return result;
     const char *terminal = is_terminal ? getenv("TERM") : NULL;
-    bt_agent_environment(access.host_address, access.secrets.token,
+    bt_agent_environment(access.gateway_address, access.secrets.token,
                          (const char *const *)access.own_environment.items,
                          is_terminal && terminal == NULL ? "xterm" : terminal, &environment);
     struct bt_guest_command request = {

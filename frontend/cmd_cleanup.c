@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backends/backend.h"
 #include "frontend/audit.h"
 #include "frontend/command.h"
 #include "frontend/remove.h"
@@ -128,6 +129,70 @@ static int bt_cleanup_infra(struct bt_cleanup *cleanup, struct bt_error *error)
     return r;
 }
 
+/* Whether a guest that the runtime of a backend knows has an owner that lives, or (an agent that ended) a
+ * row. */
+static bool bt_cleanup_is_live(struct bt_cleanup *cleanup, const struct bt_guest_identity *identity)
+{
+    bt_auto_free struct bt_agent *agents = NULL;
+    struct bt_infra infra;
+    size_t count = 0;
+
+    if (identity->role != BT_GUEST_AGENT)
+        return bt_state_infra_get(cleanup->state, identity->environment, identity->name, &infra, NULL) == 0 &&
+               bt_process_is_alive(&infra.keeper);
+    if (bt_state_list(cleanup->state, identity->environment, &agents, &count, NULL) < 0)
+        return true;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(agents[i].name, identity->name) == 0)
+            return true;
+    }
+    return false;
+}
+
+struct bt_cleanup_outside {
+    struct bt_cleanup *cleanup;
+    const struct bt_backend *backend;
+    struct bt_error *error;
+    int result;
+};
+
+static void bt_cleanup_guest(void *context, const struct bt_guest_identity *identity)
+{
+    struct bt_cleanup_outside *outside = context;
+    struct bt_cleanup *cleanup = outside->cleanup;
+
+    if (outside->result < 0 || bt_cleanup_is_live(cleanup, identity))
+        return;
+    if (!cleanup->is_dry_run)
+        outside->result =
+            outside->backend->cleanup(identity, identity->role == BT_GUEST_AGENT, outside->error);
+    if (outside->result == 0)
+        bt_cleanup_say(cleanup, "container of", identity->name);
+}
+
+/* What killed keepers left in a container engine: asked of the engine itself. The agents' rows are gone by
+ * now, but for those that live. An engine that is not there has nothing. */
+static int bt_cleanup_containers(struct bt_cleanup *cleanup, struct bt_error *error)
+{
+    struct bt_context *context = cleanup->context;
+
+    for (size_t i = 0; i < bt_backend_count; i++) {
+        struct bt_cleanup_outside outside = {cleanup, bt_backends[i], error, 0};
+        struct bt_error absent = {0};
+        if (!bt_backends[i]->enumerate)
+            continue;
+        int r = bt_backends[i]->enumerate(context->paths.state, context->environment, bt_cleanup_guest,
+                                          &outside, &absent);
+        if (r == 0 && outside.result < 0)
+            return outside.result;
+        if (r < 0 && r != -ENOENT && r != -ECONNREFUSED && r != -EACCES) {
+            *error = absent;
+            return r;
+        }
+    }
+    return 0;
+}
+
 static int bt_cleanup_bots(struct bt_cleanup *cleanup, struct bt_error *error)
 {
     bt_auto_free struct bt_agent *agents = NULL;
@@ -144,6 +209,8 @@ static int bt_cleanup_bots(struct bt_cleanup *cleanup, struct bt_error *error)
         r = bt_cleanup_orphans(cleanup, error);
     if (r == 0)
         r = bt_cleanup_infra(cleanup, error);
+    if (r == 0)
+        r = bt_cleanup_containers(cleanup, error);
     if (r == 0 && live > 0)
         bt_output_note(&cleanup->context->output, "%zu agent%s still running: berth stop ends %s", live,
                        live == 1 ? " is" : "s are", live == 1 ? "it" : "them");

@@ -16,7 +16,8 @@ static int bt_up_run(struct bt_context *context, struct bt_error *error)
 {
     struct bt_progress progress = bt_output_progress(&context->output);
     struct bt_infra_pair pair = {0};
-    int r = bt_infra_up(&context->paths, &context->config, context->environment, &progress, &pair, error);
+    int r =
+        bt_infra_up(&context->paths, &context->config, context->environment, NULL, &progress, &pair, error);
 
     if (r == 0)
         r = bt_audit_write(&context->paths, "up", context->environment, NULL, NULL, error);

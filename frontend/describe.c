@@ -5,6 +5,8 @@
 
 #include "frontend/describe.h"
 
+#include <string.h>
+
 enum bt_color bt_describe_color(enum bt_agent_status status)
 {
     static const enum bt_color colors[BT_AGENT_STATUS_MAX] = {
@@ -48,18 +50,19 @@ static json_t *bt_describe_json_time(int64_t seconds)
 static void bt_describe_slot(json_t *document, const struct bt_agent *agent, const struct bt_pool *pool)
 {
     static const struct bt_pool any = {.slots = BT_POOL_SLOTS_MAX}; /* names depend on the number alone */
-    char name[BT_INTERFACE_NAME_SIZE], address_text[BT_IPV4_TEXT_SIZE];
-    uint32_t host = 0, guest = 0;
+    char address_text[BT_IPV4_TEXT_SIZE];
+    struct bt_place place = {0};
+    enum bt_kind kind = strcmp(agent->backend, "docker") == 0 ? BT_KIND_BRIDGE : BT_KIND_TAP_FD;
     bool has_slot = bt_agent_is_live(agent) && agent->slot >= 0 && agent->slot < (int)BT_POOL_SLOTS_MAX;
-    bool has_name = has_slot && bt_pool_tap_name(&any, (uint16_t)agent->slot, name) == 0;
-    bool has_address =
-        has_slot && pool && bt_pool_tap_addresses(pool, (uint16_t)agent->slot, &host, &guest) == 0;
+    bool has_name = has_slot && bt_pool_place(pool ? pool : &any, kind, BT_ROLE_AGENT, (uint16_t)agent->slot,
+                                              &place) == 0;
+    bool has_address = has_name && pool;
 
     if (has_address)
-        bt_ipv4_format(guest, address_text);
+        bt_ipv4_format(place.guest_address, address_text);
     json_object_set_new(document, "slot", has_slot ? json_integer(agent->slot) : json_null());
     json_object_set_new(document, "generation", has_slot ? json_integer(agent->generation) : json_null());
-    json_object_set_new(document, "interface", has_name ? json_string(name) : json_null());
+    json_object_set_new(document, "interface", has_name ? json_string(place.interface_name) : json_null());
     json_object_set_new(document, "address", has_address ? json_string(address_text) : json_null());
     json_object_set_new(document, "keeper_pid", has_slot ? json_integer(agent->keeper.pid) : json_null());
 }

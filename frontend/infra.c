@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "backends/backend.h"
 #include "frontend/config.h"
 #include "frontend/keeper.h"
 #include "frontend/resolvers.h"
@@ -20,6 +21,7 @@
 #define GATEWAY_DEADLINE_MS 30000
 #define STOP_DEADLINE_MS 10000
 #define KEY_BYTES 32U
+#define BACKEND_NAME_MAX 32U
 
 static const char *const roles[] = {"orchestrator", "gateway"};
 
@@ -28,6 +30,7 @@ struct up {
     const struct bt_paths *paths;
     const struct bt_config *config;
     const char *environment;
+    const struct bt_backend *backend;
     const struct bt_progress *progress;
     unsigned environment_number;
     struct bt_state *state;
@@ -135,11 +138,16 @@ static struct bt_orchestrator orchestrator_of(const struct up *up)
 static void drop_unhealthy(struct up *up)
 {
     struct bt_orchestrator orchestrator = orchestrator_of(up);
-    if (up->pair.orchestrator.keeper.pid == 0)
+    if (up->pair.orchestrator.keeper.pid == 0 && !up->backend->is_pair_in_turn)
         return;
-    if (bt_orchestrator_wait(&orchestrator, HEALTH_DEADLINE_MS, -1, NULL) < 0) {
+    if (up->pair.orchestrator.keeper.pid == 0 ||
+        bt_orchestrator_wait(&orchestrator, HEALTH_DEADLINE_MS, -1, NULL) < 0) {
         stop_keeper(&up->pair.orchestrator.keeper);
         up->pair.orchestrator = (struct bt_infra){0};
+        if (up->backend->is_pair_in_turn) { /* attached to the network of the one that is gone */
+            stop_keeper(&up->pair.gateway.keeper);
+            up->pair.gateway = (struct bt_infra){0};
+        }
     } else if (up->pair.gateway.keeper.pid != 0 &&
                bt_orchestrator_wait_gateway(&orchestrator, HEALTH_DEADLINE_MS, -1, NULL) < 0) {
         stop_keeper(&up->pair.gateway.keeper);
@@ -163,12 +171,14 @@ static int start_member(struct up *up, size_t index, struct bt_keeper_handle *re
     int result = bt_folder_make(folder, 0700, error);
     if (result < 0)
         return result;
-    json_t *request = json_pack(
-        "{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:s?, s:I}", "kind", roles[index], "environment",
-        up->environment, "environment_number", (int)up->environment_number, "folder", folder, "helper_socket",
-        up->config->helper_socket, "host_key", up->host_key, "gateway_secret", up->gateway_secret,
-        "resolvers", list_to_json(&up->resolvers), "trust", list_to_json(&up->config->trust), "parent_proxy",
-        up->config->parent_proxy, "idle_stop_seconds", (json_int_t)up->config->idle_stop_seconds);
+    json_t *request =
+        json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:s?, s:I}", "backend",
+                  up->backend->name, "kind", roles[index], "environment", up->environment,
+                  "orchestrator_address", (json_int_t)up->pair.orchestrator.address, "environment_number",
+                  (int)up->environment_number, "folder", folder, "helper_socket", up->config->helper_socket,
+                  "host_key", up->host_key, "gateway_secret", up->gateway_secret, "resolvers",
+                  list_to_json(&up->resolvers), "trust", list_to_json(&up->config->trust), "parent_proxy",
+                  up->config->parent_proxy, "idle_stop_seconds", (json_int_t)up->config->idle_stop_seconds);
     result = bt_keeper_start(request, ret_handle, error);
     json_decref(request);
     return result;
@@ -181,6 +191,23 @@ static int follow_member(const struct up *up, size_t index, struct bt_keeper_han
     int result = bt_keeper_follow(handle, up->progress, NULL, &facts, error);
     json_decref(facts);
     return result < 0 ? bt_error_prefix(error, "the %s does not start", roles[index]) : 0;
+}
+
+/* The orchestrator, answering, before its gateway. */
+static int start_in_turn(struct up *up, struct bt_error *error)
+{
+    struct bt_keeper_handle handle;
+    int result = 0;
+    for (size_t i = 0; result == 0 && i < BT_ARRAY_LENGTH(roles); i++) {
+        if (member(&up->pair, i)->keeper.pid != 0)
+            continue;
+        result = start_member(up, i, &handle, error);
+        if (result == 0)
+            result = follow_member(up, i, &handle, error);
+        if (result == 0)
+            result = read_pair(up->state, up->environment, &up->pair, error);
+    }
+    return result;
 }
 
 /* Both boot at the same time: a gateway waits for its orchestrator by itself. */
@@ -214,9 +241,36 @@ static void report(const struct bt_progress *progress, const char *step)
         progress->report(progress->context, step, 0, 0);
 }
 
+/* $STATE/env/<environment>/backend: what the pair was last started on. One that lives decides. */
+static int settle_backend(struct up *up, struct bt_error *error)
+{
+    bt_auto_free char *path = bt_string_format("%s/env/%s/backend", up->paths->state, up->environment);
+    bool is_live = up->pair.orchestrator.keeper.pid != 0 || up->pair.gateway.keeper.pid != 0;
+    bt_auto_buffer name = {0};
+    const struct bt_backend *own = NULL;
+    const char *why;
+    int result = 0;
+    if (is_live && access(path, F_OK) == 0)
+        result = bt_file_read(path, BACKEND_NAME_MAX, &name, error);
+    if (result == 0 && name.length > 0)
+        result = bt_backend_select(name.data, &own, &why, error);
+    if (result == 0 && up->backend == NULL)
+        result = own != NULL ? 0 : bt_backend_select(up->config->backend, &own, &why, error);
+    if (result < 0)
+        return result;
+    if (up->backend == NULL)
+        up->backend = own;
+    if (name.length > 0 && up->backend != own)
+        return bt_fail(
+            error, BT_EXIT_INFRASTRUCTURE, EBUSY,
+            "use that backend, run berth down first, or take another environment (BERTH_ENV)",
+            "the infra pair of the environment %s runs on the backend %s, which %s agents cannot use",
+            up->environment, own->name, up->backend->name);
+    return is_live ? 0 : bt_file_write(path, up->backend->name, strlen(up->backend->name), 0600, error);
+}
+
 static int bring_up(struct up *up, struct bt_error *error)
 {
-    struct bt_image image;
     bt_auto_free char *secret_path =
         bt_string_format("%s/env/%s/gateway.secret", up->paths->state, up->environment);
     int result = bt_state_environment(up->state, up->environment, &up->environment_number, error);
@@ -226,6 +280,8 @@ static int bring_up(struct up *up, struct bt_error *error)
         result = key_file(secret_path, up->gateway_secret, error);
     if (result == 0)
         result = read_pair(up->state, up->environment, &up->pair, error);
+    if (result == 0)
+        result = settle_backend(up, error);
     if (result < 0)
         return result;
     drop_unhealthy(up);
@@ -235,13 +291,11 @@ static int bring_up(struct up *up, struct bt_error *error)
     if (result == 0)
         result = bt_resolvers_find(&up->config->resolvers, &up->resolvers, error);
     if (result == 0)
-        result = bt_image_get(up->paths, "kernel", true, up->progress, &image, error);
-    if (result == 0)
-        result = bt_image_get(up->paths, "infra", true, up->progress, &image, error);
+        result = up->backend->provide(up->paths, "infra", up->progress, error);
     if (result < 0)
         return result;
     report(up->progress, "starting the orchestrator and the gateway");
-    result = start_missing(up, error);
+    result = up->backend->is_pair_in_turn ? start_in_turn(up, error) : start_missing(up, error);
     struct bt_orchestrator orchestrator = orchestrator_of(up);
     if (result == 0)
         result = bt_orchestrator_wait_gateway(&orchestrator, GATEWAY_DEADLINE_MS, -1, error);
@@ -249,9 +303,14 @@ static int bring_up(struct up *up, struct bt_error *error)
 }
 
 int bt_infra_up(const struct bt_paths *paths, const struct bt_config *config, const char *environment,
-                const struct bt_progress *progress, struct bt_infra_pair *ret_pair, struct bt_error *error)
+                const struct bt_backend *backend, const struct bt_progress *progress,
+                struct bt_infra_pair *ret_pair, struct bt_error *error)
 {
-    struct up up = {.paths = paths, .config = config, .environment = environment, .progress = progress};
+    struct up up = {.paths = paths,
+                    .config = config,
+                    .environment = environment,
+                    .backend = backend,
+                    .progress = progress};
     bt_auto_fd lock_fd = -1;
     int result = lock_environment(paths, environment, &lock_fd, error);
     if (result == 0)

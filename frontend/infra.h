@@ -9,15 +9,19 @@
 #include "lib/error.h"
 #include "lib/file.h"
 
+struct bt_backend;
 struct bt_config;
 
 struct bt_infra_pair {
     struct bt_infra orchestrator, gateway; /* keeper.pid 0: not running */
 };
 
-/* Adopts a healthy pair or starts what is missing, under flock on $STATE/env/<environment>/infra.lock. */
+/* Adopts a healthy pair or starts what is missing, under flock on $STATE/env/<environment>/infra.lock. A pair
+ * that runs on another backend than this one is refused by name (-EBUSY): its gateway is on networks of
+ * another kind. backend NULL: the one that a live pair has, else the best of this machine. */
 int bt_infra_up(const struct bt_paths *paths, const struct bt_config *config, const char *environment,
-                const struct bt_progress *progress, struct bt_infra_pair *ret_pair, struct bt_error *error);
+                const struct bt_backend *backend, const struct bt_progress *progress,
+                struct bt_infra_pair *ret_pair, struct bt_error *error);
 
 /* What is there now, without starting anything; members that do not run have keeper.pid 0. */
 int bt_infra_status(const struct bt_paths *paths, const char *environment, struct bt_infra_pair *ret_pair,

@@ -44,6 +44,7 @@ struct bt_keeper {
     json_t *steps;
     struct bt_helper helper;
     struct bt_helper_lease lease;
+    uint32_t gateway_address; /* where the guest sees its gateway; a gateway: its orchestrator */
     enum bt_role role;
     const struct bt_backend *backend;
     struct bt_guest *guest;
@@ -66,6 +67,8 @@ void bt_keeper_ready(struct bt_keeper *keeper, json_t *facts);
 double bt_keeper_now_ms(void);
 
 /* ---- guest ---- */
+/* Whose guest it is; name: of an agent, for others NULL. */
+struct bt_guest_identity bt_keeper_identity(const struct bt_keeper *keeper, const char *name);
 /* Whether a helper answers at this socket at all; the error says what to do. For commands, before long work.
  */
 int bt_keeper_helper_answers(const char *socket_path, struct bt_error *error);
@@ -149,7 +152,7 @@ void bt_agent_secrets_free(struct bt_agent_secrets *secrets);
 
 /* The environment of commands in an agent's guest: user, proxy with the identity token, trust, the bottle's
  * own. */
-void bt_agent_environment(uint32_t host_address, const char *token, const char *const *own,
+void bt_agent_environment(uint32_t gateway_address, const char *token, const char *const *own,
                           const char *terminal, struct bt_list *ret_environment);
 
 #endif

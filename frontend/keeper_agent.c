@@ -12,7 +12,6 @@
 #include "frontend/credentials.h"
 
 #define CONNECT_DEADLINE_MS 120000
-#define SSH_PORT 22
 #define TOKEN_BYTES 32U
 #define PROGRAM_MAX (64UL * 1024 * 1024)
 #define STOP_GRACE_MS 3000
@@ -51,7 +50,7 @@ static int boot(struct bt_keeper_agent *agent, const struct bt_guest_keys *keys,
                 const struct bt_buffer *trust, int tap_fd, struct bt_error *error)
 {
     struct bt_keeper *keeper = agent->keeper;
-    struct bt_image kernel, root;
+    struct bt_image root;
     char probe_path[512];
     bt_auto_buffer probe = {0};
     int result = bt_program_path("berth-probe", probe_path, error);
@@ -65,17 +64,16 @@ static int boot(struct bt_keeper_agent *agent, const struct bt_guest_keys *keys,
         {"dropbear_ed25519_host_key", keys->host_key.data, keys->host_key.length, 0400},
         {"config/trust.pem", trust->data == NULL ? "" : trust->data, trust->length, 0444},
     };
-    result = bt_image_get(&keeper->paths, "kernel", false, NULL, &kernel, error);
-    if (result == 0)
-        result = bt_image_get(&keeper->paths, bt_keeper_text(keeper, "image"), false, NULL, &root, error);
+    result = bt_image_get(&keeper->paths, bt_keeper_text(keeper, "image"), false, NULL, &root, error);
     if (result < 0)
         return result;
     struct bt_guest_plan plan = {
         .role = BT_GUEST_AGENT,
+        .identity = bt_keeper_identity(keeper, agent->row.name),
+        .paths = &keeper->paths,
         .host_name = agent->row.name,
         .folder = keeper->folder,
         .root = &root,
-        .kernel = &kernel,
         .memory_bytes = (uint64_t)bt_keeper_number(keeper, "memory_bytes"),
         .disk_bytes = (uint64_t)bt_keeper_number(keeper, "disk_bytes"),
         .cpus = (unsigned)bt_keeper_number(keeper, "cpus"),
@@ -127,13 +125,19 @@ static int start_guest(struct bt_keeper_agent *agent, struct bt_error *error)
     return result < 0 ? result : save_row(agent, error);
 }
 
+struct bt_guest_access bt_keeper_access(const struct bt_keeper_agent *agent)
+{
+    return (struct bt_guest_access){bt_keeper_identity(agent->keeper, agent->row.name),
+                                    agent->keeper->lease.guest_address, agent->secrets.private_key,
+                                    agent->secrets.host_public_key};
+}
+
 static int connect_guest(struct bt_keeper_agent *agent, struct bt_error *error)
 {
     struct bt_keeper *keeper = agent->keeper;
-    struct bt_guest_address address = {keeper->lease.guest_address, SSH_PORT, agent->secrets.private_key,
-                                       agent->secrets.host_public_key};
-    int result = bt_guest_connect(&address, CONNECT_DEADLINE_MS, keeper->backend->end_fd(keeper->guest),
-                                  &agent->link, error);
+    const struct bt_guest_access access = bt_keeper_access(agent);
+    int result = keeper->backend->connect(&access, CONNECT_DEADLINE_MS,
+                                          keeper->backend->end_fd(keeper->guest), &agent->link, error);
     return result == -ECANCELED ? bt_keeper_guest_ended(keeper, "starting", error) : result;
 }
 
@@ -161,7 +165,7 @@ static int prove_isolation(struct bt_keeper_agent *agent, struct bt_error *error
 static int start(struct bt_keeper_agent *agent, struct bt_error *error)
 {
     struct bt_keeper *keeper = agent->keeper;
-    bt_keeper_note(keeper, "starting its virtual machine", 0, 0);
+    bt_keeper_note(keeper, "starting its guest", 0, 0);
     int result = start_guest(agent, error);
     if (result == 0)
         result = timed(agent, "workspace-base", bt_keeper_workspace_prepare, error);
@@ -187,11 +191,11 @@ static json_t *facts(const struct bt_keeper_agent *agent)
 {
     const struct bt_keeper *keeper = agent->keeper;
     char address[BT_IPV4_TEXT_SIZE];
-    char host_address[BT_IPV4_TEXT_SIZE];
+    char gateway_address[BT_IPV4_TEXT_SIZE];
     bt_ipv4_format(keeper->lease.guest_address, address);
-    bt_ipv4_format(keeper->lease.host_address, host_address);
-    return json_pack("{s:s, s:s, s:O, s:s, s:i, s:i, s:s, s:O?, s:O}", "address", address, "host_address",
-                     host_address, "environment", json_object_get(keeper->request, "own_environment"),
+    bt_ipv4_format(keeper->gateway_address, gateway_address);
+    return json_pack("{s:s, s:s, s:O, s:s, s:i, s:i, s:s, s:O?, s:O}", "address", address, "gateway_address",
+                     gateway_address, "environment", json_object_get(keeper->request, "own_environment"),
                      "interface", keeper->lease.interface_name, "vmm_pid",
                      (int)keeper->backend->process(keeper->guest), "slot", (int)keeper->lease.slot, "jail",
                      keeper->backend->jail(keeper->guest), "probe", agent->probe, "steps", keeper->steps);
@@ -387,6 +391,9 @@ static void undo(struct bt_keeper_agent *agent)
     bt_keeper_teardown(keeper, 0);
     bt_keeper_pair_leave(agent);
     bt_control_remove(&keeper->paths, agent->row.id);
+    const struct bt_guest_identity identity = bt_keeper_identity(keeper, agent->row.name);
+    if (agent->row.name[0] != '\0' && keeper->backend->cleanup(&identity, true, &error) < 0)
+        (void)fprintf(stderr, "%s\n", error.message);
     if (rename(console, kept) < 0 && errno != ENOENT)
         (void)fprintf(stderr, "cannot keep the console log: %s\n", strerror(errno));
     if (bt_tree_remove(keeper->folder, &error) < 0 ||

@@ -34,6 +34,9 @@ struct bt_keeper_agent {
     int finish_fd; /* client that waits for the end, or -1 */
 };
 
+/* What opens the agent's guest. */
+struct bt_guest_access bt_keeper_access(const struct bt_keeper_agent *agent);
+
 /* ---- pair ---- */
 /* The orchestrator as this keeper sees it now. */
 struct bt_orchestrator bt_keeper_orchestrator(const struct bt_keeper_agent *agent);

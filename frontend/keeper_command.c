@@ -19,7 +19,7 @@
 static void environment_of(struct bt_keeper_agent *agent, const char *terminal,
                            struct bt_list *ret_environment)
 {
-    bt_agent_environment(agent->keeper->lease.host_address, agent->secrets.token,
+    bt_agent_environment(agent->keeper->gateway_address, agent->secrets.token,
                          (const char *const *)agent->own_environment.items, terminal, ret_environment);
 }
 
@@ -50,8 +50,7 @@ static int run_command(struct bt_keeper_agent *agent, int log_fd)
     bt_auto_list arguments = {0};
     bt_auto_list environment = {0};
     struct output_log log = {log_fd, 0};
-    struct bt_guest_address address = {agent->keeper->lease.guest_address, SSH_PORT,
-                                       agent->secrets.private_key, agent->secrets.host_public_key};
+    const struct bt_guest_access access = bt_keeper_access(agent);
     size_t index;
     const json_t *word;
     int status = 127;
@@ -68,7 +67,7 @@ static int run_command(struct bt_keeper_agent *agent, int log_fd)
         .on_output = write_log,
         .context = &log,
     };
-    if (bt_guest_connect(&address, CONNECT_DEADLINE_MS, -1, &link, &error) < 0 ||
+    if (agent->keeper->backend->connect(&access, CONNECT_DEADLINE_MS, -1, &link, &error) < 0 ||
         bt_guest_run(link, &command, &status, &error) < 0)
         (void)dprintf(log_fd, "berth: %s\n", error.message);
     bt_guest_close(link);

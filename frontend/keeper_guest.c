@@ -107,12 +107,22 @@ int bt_keeper_lease(struct bt_keeper *keeper, int *ret_tap_fd, struct bt_error *
         keeper->helper.fd = -1;
         return helper_failure(-result, "cannot reach berth-helper", error);
     }
-    result = bt_helper_lease(&keeper->helper, BT_KIND_TAP_FD, keeper->role,
+    result = bt_helper_lease(&keeper->helper, keeper->backend->lease_kind, keeper->role,
                              (unsigned)bt_keeper_number(keeper, "environment_number"), -1, &keeper->lease,
                              ret_tap_fd);
     if (result < 0)
         return helper_failure(-result, "berth-helper gives no slot", error);
+    keeper->gateway_address = keeper->backend->gateway_address(&keeper->lease);
     return 0;
+}
+
+struct bt_guest_identity bt_keeper_identity(const struct bt_keeper *keeper, const char *name)
+{
+    enum bt_guest_role role = keeper->role == BT_ROLE_AGENT     ? BT_GUEST_AGENT
+                              : keeper->role == BT_ROLE_GATEWAY ? BT_GUEST_GATEWAY
+                                                                : BT_GUEST_ORCHESTRATOR;
+    return (struct bt_guest_identity){keeper->paths.state, bt_keeper_text(keeper, "environment"), role,
+                                      name == NULL ? "" : name};
 }
 
 int bt_keeper_adopt(struct bt_keeper *keeper, struct bt_error *error)
@@ -215,6 +225,6 @@ int bt_keeper_guest_ended(struct bt_keeper *keeper, const char *doing, struct bt
     (void)usleep(20000); /* lets the console thread take in the last words */
     const char *words = keeper->console.last_line[0] == '\0' ? "it said nothing" : keeper->console.last_line;
     return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ECANCELED,
-                   "its console is in console.log in the agent's folder",
-                   "the virtual machine ended while %s: %s", doing, words);
+                   "its console is in console.log in the agent's folder", "the guest ended while %s: %s",
+                   doing, words);
 }

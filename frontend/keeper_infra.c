@@ -32,12 +32,19 @@ static char *pool_block(uint32_t base, uint32_t addresses)
     return bt_string_format("%s/%u", text, prefix);
 }
 
+/* Seen from the gateway: its own slot's host end, or what the starter knows. */
+static uint32_t orchestrator_address(const struct bt_keeper *keeper)
+{
+    return keeper->backend->is_pair_in_turn ? (uint32_t)bt_keeper_number(keeper, "orchestrator_address")
+                                            : keeper->gateway_address;
+}
+
 static json_t *gateway_document(const struct bt_keeper *keeper)
 {
     char host[BT_IPV4_TEXT_SIZE];
     bt_auto_free char *tap = pool_block(keeper->helper.pool.tap_base, 2U * keeper->helper.pool.slots);
     bt_auto_free char *bridge = pool_block(keeper->helper.pool.bridge_base, 8U * BT_POOL_SLOTS_MAX);
-    bt_ipv4_format(keeper->lease.host_address, host);
+    bt_ipv4_format(orchestrator_address(keeper), host);
     bt_auto_free char *orchestrator = bt_string_format("%s:%u", host, BT_ORCHESTRATOR_PORT);
     return json_pack("{s:s, s:s, s:O, s:O, s:s, s:s, s:[s], s:{s:s, s:s}}", "orchestrator", orchestrator,
                      "secret", bt_keeper_text(keeper, "gateway_secret"), "resolvers",
@@ -91,12 +98,9 @@ static int configure(const struct bt_keeper *keeper, struct configuration *confi
 static int start_guest(struct bt_keeper *keeper, int tap_fd, struct bt_error *error)
 {
     bool is_gateway = keeper->role == BT_ROLE_GATEWAY;
-    struct bt_image kernel = {0};
     struct bt_image programs = {0};
     BT_CLEANUP(configuration_wipe) struct configuration configuration = {0};
     int result = configure(keeper, &configuration, error);
-    if (result == 0)
-        result = bt_image_get(&keeper->paths, "kernel", false, NULL, &kernel, error);
     if (result == 0)
         result = bt_image_get(&keeper->paths, "infra", false, NULL, &programs, error);
     if (result < 0)
@@ -109,10 +113,12 @@ static int start_guest(struct bt_keeper *keeper, int tap_fd, struct bt_error *er
     };
     struct bt_guest_plan plan = {
         .role = is_gateway ? BT_GUEST_GATEWAY : BT_GUEST_ORCHESTRATOR,
+        .identity = bt_keeper_identity(keeper, NULL),
+        .paths = &keeper->paths,
+        .orchestrator_address = orchestrator_address(keeper),
         .host_name = is_gateway ? "gateway" : "orchestrator",
         .folder = keeper->folder,
         .root = &programs,
-        .kernel = &kernel,
         .memory_bytes = is_gateway ? GATEWAY_MEMORY : ORCHESTRATOR_MEMORY,
         .cpus = 1,
         .lease = &keeper->lease,

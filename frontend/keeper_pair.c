@@ -43,7 +43,7 @@ static int register_agent(struct bt_keeper_agent *agent, json_t *policy, struct 
         .generation = keeper->lease.generation,
         .name = agent->row.name,
         .address = keeper->lease.guest_address,
-        .gateway_address = keeper->lease.host_address,
+        .gateway_address = keeper->gateway_address,
         .token = agent->secrets.token,
         .policy = present != NULL ? present : policy,
         .credentials = credentials,
@@ -87,8 +87,10 @@ int bt_keeper_pair_renew(struct bt_keeper_agent *agent, struct bt_error *error)
     struct bt_infra_pair pair;
     int result = bt_config_load(&keeper->paths, &config, error);
     if (result == 0)
-        result =
-            bt_infra_up(&keeper->paths, &config, bt_keeper_text(keeper, "environment"), NULL, &pair, error);
+        result = bt_infra_up(&keeper->paths, &config, bt_keeper_text(keeper, "environment"), keeper->backend,
+                             NULL, &pair, error);
+    if (result == 0 && keeper->backend->rejoin != NULL)
+        result = keeper->backend->rejoin(keeper->guest, error);
     return result < 0 ? result : bt_keeper_pair_join(agent, error);
 }
 

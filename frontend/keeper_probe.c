@@ -47,13 +47,13 @@ static void find_siblings(struct bt_keeper_agent *agent, struct bt_probe_facts *
         return;
     for (uint16_t slot = 0; slot < keeper->helper.pool.slots && facts->sibling_count < BT_PROBE_SIBLINGS_MAX;
          slot++) {
-        uint32_t host, guest;
+        struct bt_place place;
         bool is_held = (status.own[slot / 8] >> (slot % 8) & 1) != 0;
         if (!is_held || slot == keeper->lease.slot || slot == agent->pair.gateway.slot ||
             slot == agent->pair.orchestrator.slot ||
-            bt_pool_tap_addresses(&keeper->helper.pool, slot, &host, &guest) < 0)
+            bt_pool_place(&keeper->helper.pool, keeper->lease.kind, BT_ROLE_AGENT, slot, &place) < 0)
             continue;
-        facts->siblings[facts->sibling_count++] = guest;
+        facts->siblings[facts->sibling_count++] = place.guest_address;
     }
 }
 
@@ -62,10 +62,12 @@ static void gather(struct bt_keeper_agent *agent, struct bt_probe_facts *facts)
     struct bt_keeper *keeper = agent->keeper;
     const char *public_address = bt_keeper_text(keeper, "probe_public_address");
     uint16_t other = (uint16_t)((keeper->lease.slot + 1U) % keeper->helper.pool.slots);
-    uint32_t other_host;
+    struct bt_place place;
     *facts = (struct bt_probe_facts){
         .guest_address = keeper->lease.guest_address,
         .slot_host_address = keeper->lease.host_address,
+        .own_gateway_address = keeper->gateway_address,
+        .is_without_route = keeper->backend->lease_kind == BT_KIND_BRIDGE,
         .orchestrator_address = agent->pair.orchestrator.address,
         .gateway_address = agent->pair.gateway.address,
         .public_address = BT_PROBE_PUBLIC_ADDRESS_DEFAULT,
@@ -77,8 +79,8 @@ static void gather(struct bt_keeper_agent *agent, struct bt_probe_facts *facts)
         facts->public_address = BT_PROBE_PUBLIC_ADDRESS_DEFAULT;
     if (bt_probe_primary_address(&facts->host_primary_address) < 0)
         facts->host_primary_address = 0; /* a host without a route has no address to protect but the slot's */
-    if (bt_pool_tap_addresses(&keeper->helper.pool, other, &other_host, &facts->foreign_address) < 0)
-        facts->foreign_address = 0;
+    if (bt_pool_place(&keeper->helper.pool, keeper->lease.kind, BT_ROLE_AGENT, other, &place) == 0)
+        facts->foreign_address = place.guest_address;
     find_siblings(agent, facts);
 }
 

@@ -29,10 +29,12 @@ static int add_file(struct bt_buffer *trust, const char *path, struct bt_error *
 static int add_authority(const struct bt_keeper *keeper, struct bt_buffer *trust, struct bt_error *error)
 {
     struct bt_buffer authority = {0};
-    size_t length;
     int result = bt_authority_get(&keeper->paths, &authority, error);
-    if (result == 0)
-        result = add(trust, bt_authority_certificate(&authority, &length), length, error);
+    if (result == 0) {
+        size_t length;
+        const char *certificate = bt_authority_certificate(&authority, &length);
+        result = add(trust, certificate, length, error);
+    }
     bt_buffer_wipe(&authority);
     return result;
 }

@@ -132,11 +132,7 @@ static int reserve(struct launch *launch, struct bt_error *error)
 static int get_images(struct launch *launch, struct bt_error *error)
 {
     const struct bt_launch_request *request = launch->request;
-    struct bt_image image;
-    int result = bt_image_get(request->paths, "kernel", true, request->progress, &image, error);
-    return result < 0
-               ? result
-               : bt_image_get(request->paths, request->plan->image, true, request->progress, &image, error);
+    return launch->backend->provide(request->paths, request->plan->image, request->progress, error);
 }
 
 static int make_folder(struct launch *launch, struct bt_error *error)
@@ -234,8 +230,8 @@ static int bring_to_ready(struct launch *launch, json_t **ret_facts, struct bt_e
     if (result == 0)
         result = get_images(launch, error);
     if (result == 0)
-        result = bt_infra_up(request->paths, request->config, request->environment, request->progress, &pair,
-                             error);
+        result = bt_infra_up(request->paths, request->config, request->environment, launch->backend,
+                             request->progress, &pair, error);
     if (result == 0)
         (void)json_array_append_new(
             launch->steps, json_pack("{s:s, s:f}", "step", "infra", "ms", bt_keeper_now_ms() - started));

@@ -63,6 +63,7 @@ struct bt_probe_evidence {
     bool has_gateway;                   /* the two below are known */
     struct bt_probe_gateway_counters gateway_before, gateway_after;
     uint32_t slot_host_address;
+    bool is_without_route; /* see struct bt_probe_facts */
 };
 
 /* Judges one run: document is what berth-probe printed (untrusted). Appends to checks; returns whether all is

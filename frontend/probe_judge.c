@@ -5,6 +5,7 @@
  */
 #include "frontend/probe_internal.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define PACKETS_MAX 16 /* more than a check can send in its time */
@@ -128,6 +129,10 @@ static struct opinion judge_blocked(const struct bt_probe_item *item, const stru
         return (struct opinion){BLOCKED, "the guest has no IPv6"};
     if (is_outcome(seen, "unsendable") && item->rule == BT_PROBE_RULE_SPOOF)
         return (struct opinion){BLOCKED, "this user may not send packets of its own making"};
+    /* What its kernel, the host's, says: the engine gave the container's network no way out. */
+    if (is_outcome(seen, "unsendable") && evidence->is_without_route &&
+        strcmp(seen->detail, strerror(ENETUNREACH)) == 0)
+        return (struct opinion){BLOCKED, "the container has no route there"};
     if (is_outcome(seen, "unsendable"))
         return (struct opinion){NO_EVIDENCE, "the guest itself refused to send it"};
     return (struct opinion){NO_EVIDENCE, "the guest reported nothing that can be judged"};

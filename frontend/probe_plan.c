@@ -112,15 +112,15 @@ static void add_slot(struct bt_probe_items *items, const struct bt_probe_facts *
                      const struct bt_probe_canary *slot)
 {
     char text[BT_IPV4_TEXT_SIZE], name[48];
-    bt_ipv4_format(facts->slot_host_address, text);
-    struct bt_probe_item *item =
-        item_add(items, "gateway-proxy", BT_PROBE_RULE_CONTROL, facts->slot_host_address, false);
+    uint32_t gateway = facts->own_gateway_address ? facts->own_gateway_address : facts->slot_host_address;
+    bt_ipv4_format(gateway, text);
+    struct bt_probe_item *item = item_add(items, "gateway-proxy", BT_PROBE_RULE_CONTROL, gateway, false);
     if (item) {
         item->is_tcp = true;
         (void)snprintf(item->line, sizeof(item->line), "connect gateway-proxy %d %s %u", CONTROL_MS, text,
                        BT_GATEWAY_PORT_PROXY);
     }
-    add_name_question(items, "random-name", BT_PROBE_RULE_NAME, facts->slot_host_address, CONTROL_MS);
+    add_name_question(items, "random-name", BT_PROBE_RULE_NAME, gateway, CONTROL_MS);
     add_nonce(items, "tcp", "slot-host-tcp", slot->address, slot->tcp_port);
     add_nonce(items, "udp", "slot-host-udp", slot->address, slot->udp_port);
     add_spoofed(items, facts, slot);

@@ -146,7 +146,8 @@ static int repeat_name(struct probe *probe, uint32_t uid, struct bt_probe_eviden
 static int run_as(struct probe *probe, uint32_t uid, const char *as, struct bt_error *error)
 {
     struct bt_probe_items items;
-    struct bt_probe_evidence evidence = {.slot_host_address = probe->facts->slot_host_address};
+    struct bt_probe_evidence evidence = {.slot_host_address = probe->facts->slot_host_address,
+                                         .is_without_route = probe->facts->is_without_route};
     json_t *document = NULL;
     if (bt_probe_items_make(probe->facts, &probe->host, &probe->slot, &items) < 0)
         return bt_fail(error, BT_EXIT_ERROR, E2BIG, NULL, "the isolation probe has too many checks");

@@ -30,7 +30,9 @@ struct bt_probe_gateway_counters {
 
 struct bt_probe_facts {
     uint32_t guest_address;     /* addresses in host byte order; 0 = there is none, its checks are left out */
-    uint32_t slot_host_address; /* the slot's host end, where the agent sees its gateway */
+    uint32_t slot_host_address; /* the slot's host end */
+    uint32_t own_gateway_address; /* where the agent sees its gateway; 0: at the slot's host end */
+    bool is_without_route; /* an internal network of a container engine: that there is no way is blocked */
     uint32_t host_primary_address; /* of the host's default route; bt_probe_primary_address() finds it */
     uint32_t orchestrator_address; /* the orchestrator guest's own */
     uint32_t gateway_address;      /* the gateway guest's own */

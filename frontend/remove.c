@@ -116,6 +116,20 @@ int bt_remove_keep_work(const struct bt_paths *paths, const struct bt_agent *age
     return r;
 }
 
+/* What the agent's backend keeps elsewhere: containers, networks, volumes. An agent without a backend never
+ * got that far. */
+static int bt_remove_outside(const struct bt_paths *paths, const struct bt_agent *agent,
+                             struct bt_error *error)
+{
+    const struct bt_guest_identity identity = {paths->state, agent->environment, BT_GUEST_AGENT, agent->name};
+    const struct bt_backend *backend;
+    const char *why;
+
+    if (*agent->backend == '\0' || bt_backend_select(agent->backend, &backend, &why, NULL) < 0)
+        return 0;
+    return backend->cleanup(&identity, true, error);
+}
+
 int bt_remove_agent(const struct bt_paths *paths, struct bt_state *state, const struct bt_agent *agent,
                     struct bt_error *error)
 {
@@ -125,7 +139,8 @@ int bt_remove_agent(const struct bt_paths *paths, struct bt_state *state, const 
         return bt_fail(error, BT_EXIT_ERROR, EBUSY, "stop it first, or use --force", "the agent %s is %s",
                        agent->name, bt_agent_status_name(bt_agent_status_now(agent)));
     bt_control_remove(paths, agent->id);
-    if (*agent->folder)
+    r = bt_remove_outside(paths, agent, error);
+    if (r == 0 && *agent->folder)
         r = bt_tree_remove(agent->folder, error);
     return r < 0 ? r : bt_state_delete(state, agent->id, error);
 }

@@ -70,7 +70,7 @@ void bt_agent_secrets_free(struct bt_agent_secrets *secrets)
 
 #define TRUST BT_GUEST_FOLDER "/config/trust.pem"
 
-void bt_agent_environment(uint32_t host_address, const char *token, const char *const *own,
+void bt_agent_environment(uint32_t gateway_address, const char *token, const char *const *own,
                           const char *terminal, struct bt_list *ret_environment)
 {
     static const char *const proxies[] = {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"};
@@ -79,7 +79,7 @@ void bt_agent_environment(uint32_t host_address, const char *token, const char *
                                          "CARGO_HTTP_CAINFO",   "AWS_CA_BUNDLE",  "DENO_CERT",
                                          "CODEX_CA_CERTIFICATE"};
     char address[BT_IPV4_TEXT_SIZE];
-    bt_ipv4_format(host_address, address);
+    bt_ipv4_format(gateway_address, address);
     bt_list_add(ret_environment, "PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin");
     bt_list_add(ret_environment, "HOME=/home/agent");
     bt_list_add(ret_environment, "USER=agent");

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backends/backend.h"
 #include "frontend/describe.h"
 #include "frontend/launch.h"
 #include "frontend/manifest.h"
@@ -228,6 +229,28 @@ static int bt_start_confirm(struct bt_context *context, const struct bt_plan *pl
     return bt_command_confirm(context, is_assumed, question, error);
 }
 
+/* Which backend, and what must be said about it. Nobody gets the weakest one without having asked for it or
+ * agreed to it. */
+static int bt_start_backend(struct bt_context *context, const char *asked, const char **ret_backend,
+                            struct bt_error *error)
+{
+    const struct bt_backend *backend;
+    const char *why;
+    char question[512];
+    int r = bt_backend_select(asked, &backend, &why, error);
+
+    if (r < 0)
+        return r;
+    *ret_backend = backend->name;
+    if (backend->warning)
+        bt_output_note(&context->output, "warning: %s: %s", backend->name, backend->warning);
+    if (asked || !backend->warning)
+        return 0;
+    snprintf(question, sizeof(question), "use the backend %s, since the better one cannot run here (%s)?",
+             backend->name, why);
+    return bt_command_confirm(context, bt_option_is_set(&context->arguments, "yes"), question, error);
+}
+
 static void bt_start_report(struct bt_context *context, const struct bt_launch_outcome *outcome)
 {
     struct bt_output *output = &context->output;
@@ -323,5 +346,7 @@ int bt_start_run(struct bt_context *context, const struct bt_start *start, struc
     for (size_t i = 0; i < plan.notes.count; i++)
         bt_output_note(&context->output, "note: %s", plan.notes.items[i]);
     r = bt_start_confirm(context, &plan, error);
+    if (r == 0)
+        r = bt_start_backend(context, backend ? backend : context->config.backend, &backend, error);
     return r < 0 ? r : bt_start_launch(context, start, &plan, backend, error);
 }

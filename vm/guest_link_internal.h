@@ -1,43 +1,48 @@
-/* What the files vm/guest_link*.c share: the connection, and one command running over it.
- *
- * libssh2 is used non-blocking only. It allows one half-sent packet at a time: the call that left it must be
- * repeated before any other. A session remembers that call (enum bt_guest_session_pending), and this is the
- * one rule to keep here.
+/* What the files vm/guest_link*.c share: the connection, one command running over it, and what a transport
+ * must be able to do (SSH: guest_link_ssh*.c; a container engine's exec: backends/docker_link.c).
  */
 #ifndef BERTH_VM_GUEST_LINK_INTERNAL_H
 #define BERTH_VM_GUEST_LINK_INTERNAL_H
 
-#include <libssh2.h>
 #include <poll.h>
 
 #include "vm/guest_link.h"
 
-#define BT_LINK_CONTROL_MS                                                                                   \
-    30000 /* for one answer of the SSH server; an emulated guest under load is slow                          \
-           */
 #define BT_GUEST_SESSION_CHUNK 65536
 
-struct bt_guest_link {
-    int fd;
-    LIBSSH2_SESSION *ssh;
-    char name[32];  /* "10.243.0.1:22", for messages */
-    bool is_usable; /* false once a command was abandoned in the middle or the connection failed */
+struct bt_guest_session;
+
+/* How bytes get into a guest and out of it. All members are called by guest_link_session.c only. */
+struct bt_guest_transport {
+    /* Starts "berth-init run" in the guest as command's user; terminal: the name of a terminal type (then of
+     * session's size), or NULL for separate streams. On failure end is called. */
+    int (*start)(struct bt_guest_session *session, const struct bt_guest_command *command,
+                 const char *terminal, struct bt_error *error);
+    /* Moves what can be moved without waiting: out, the end of input, a new size, output (to
+     * bt_guest_session_deliver), and finds the command's end (is_closed). Returns 1 when something moved. */
+    int (*step)(struct bt_guest_session *session, struct bt_error *error);
+    /* What to wait for before the next step can do something. */
+    struct pollfd (*watch)(const struct bt_guest_session *session);
+    /* Of a command that has ended: 0..255. */
+    int (*status)(struct bt_guest_session *session);
+    /* Ends the command if it runs (which may cost the link) and frees session->channel. */
+    void (*end)(struct bt_guest_session *session);
+    /* Ends the connection and frees the link. */
+    void (*close)(struct bt_guest_link *link);
 };
 
-enum bt_guest_session_pending {
-    BT_PENDING_NONE,
-    BT_PENDING_WRITE,
-    BT_PENDING_END,
-    BT_PENDING_RESIZE,
-    BT_PENDING_READ,
+/* The first member of what a transport keeps for a connection. */
+struct bt_guest_link {
+    const struct bt_guest_transport *transport;
+    char name[64];  /* "10.243.0.1:22", for messages */
+    bool is_usable; /* false once a command was abandoned in the middle or the connection failed */
 };
 
 struct bt_guest_session {
     struct bt_guest_link *link;
-    LIBSSH2_CHANNEL *channel;
+    void *channel;       /* the transport's own; NULL = not open */
     int64_t deadline_ms; /* INT64_MAX = none */
-    enum bt_guest_session_pending pending;
-    const char *out; /* being sent to the command; borrowed */
+    const char *out;     /* being sent to the command; borrowed */
     size_t out_length;
     bool may_end, is_ended; /* end of input: asked for, sent */
     bool is_resized;        /* columns and rows wait to be sent */
@@ -55,11 +60,6 @@ struct bt_guest_session {
 int64_t bt_link_now_ms(void);
 /* Milliseconds left for poll(2), 0 when passed, -1 when there is no deadline. */
 int bt_link_left_ms(int64_t deadline_ms);
-/* Waits for what libssh2 waits for. Returns 0, -ETIMEDOUT, or -ECANCELED when wait_fd (or -1) became
- * readable. */
-int bt_link_wait(struct bt_guest_link *link, int64_t deadline_ms, int wait_fd);
-/* Turns the last error of libssh2 into ours, and the link unusable. Returns a negative errno. */
-int bt_link_fail(struct bt_guest_link *link, struct bt_error *error, const char *what);
 
 /* The request of vm/run_protocol.h into an empty buffer, which holds secrets: free it with bt_buffer_wipe().
  */
@@ -72,6 +72,10 @@ int bt_run_request_encode(const struct bt_guest_command *command, struct bt_buff
 int bt_guest_session_start(struct bt_guest_link *link, const struct bt_guest_command *command,
                            const char *terminal, int columns, int rows, struct bt_guest_session *ret_session,
                            struct bt_error *error);
+/* For transports: hands what came to the session's reader. With is_pull it goes to session->chunk, where data
+ * may already be; otherwise it is consumed. A non-zero answer of on_output is -ECANCELED. */
+int bt_guest_session_deliver(struct bt_guest_session *session, bool is_stderr, const char *data,
+                             size_t length, struct bt_error *error);
 /* Moves what can be moved now. Returns 1 when something moved, 0 when not, a negative errno on failure; a
  * non-zero answer of on_output is -ECANCELED. */
 int bt_guest_session_step(struct bt_guest_session *session, struct bt_error *error);

@@ -6,6 +6,11 @@
 #   as USER COMMAND...   runs a command as the user 1000 or 1001 with a clean environment; berth is in PATH
 #   helper_start, helper_kill
 #
+# With BERTH_TEST_BACKEND=docker in its environment a script gets a world with a container engine of its own, and agents
+# of the backend docker (BERTH_TEST_RUNTIME=runsc: in gVisor). That takes the machine's own root, since an engine needs
+# devices and control groups: there is no user namespace then, all others are new as ever. The engine's data lie below
+# build/docker. docker_start, docker_kill; DOCKER_LOG.
+#
 # Addresses: the world's own "host" is 198.51.100.2; the internet answers on 203.0.113.10 (web), 203.0.113.53 (DNS) and
 # 203.0.113.99 (a public address that no route allows). Variables: WORLD (folder for the script's own files).
 # shellcheck shell=bash
@@ -39,8 +44,69 @@ world_enter() {
     local script images
     script=$(realpath --relative-to="$WORLD_SOURCE" "$0")
     images=$(world_images shell) || exit
+    [ "${BERTH_TEST_BACKEND:-}" = docker ] && world_enter_docker "$script" "$images" "$@"
     exec env BERTH_WORLD=inside HOME=/root "$WORLD_SOURCE/build/tests/tools/namespace" --bind "$WORLD_SOURCE" source \
         --bind "$images" images bash "/opt/source/$script" "$@"
+}
+
+world_enter_docker() {
+    local script=$1 images=$2 data="$WORLD_SOURCE/build/docker/$$" folder
+    shift 2
+    if [ "$(id -u)" -ne 0 ] || ! command -v dockerd >/dev/null; then
+        echo "1..0 # skip impossible: a container engine needs root and the package docker.io"
+        exit 0
+    fi
+    for folder in "$WORLD_SOURCE"/build/docker/*; do
+        [ -d "$folder" ] && ! kill -0 "${folder##*/}" 2>/dev/null && rm -rf "$folder"
+    done
+    mkdir -p "$data"
+    exec env BERTH_WORLD=inside HOME=/root "$WORLD_SOURCE/build/tests/tools/namespace" --host-ids \
+        --bind "$WORLD_SOURCE" source --bind "$images" images --bind-writable "$data" docker \
+        bash "/opt/source/$script" "$@"
+}
+
+# The engine's control groups are the machine's: below one of its own, removed at the end.
+docker_start() {
+    local try
+    DOCKER_LOG=/opt/docker/log
+    DOCKER_CGROUP=${DOCKER_CGROUP:-/berth-world-$(od -An -N4 -tx4 /dev/urandom | tr -d ' ')}
+    echo '{}' >/opt/docker/daemon.json
+    if [ "${BERTH_TEST_RUNTIME:-}" = runsc ]; then
+        cat >/opt/docker/daemon.json <<'END'
+{"runtimes": {"runsc": {"path": "/usr/bin/runsc",
+  "runtimeArgs": ["--platform=ptrace", "--network=host", "--ignore-cgroups"]}}}
+END
+    fi
+    dockerd --config-file /opt/docker/daemon.json --data-root /opt/docker/data --exec-root /run/docker \
+        --pidfile /run/docker.pid --group "$WORLD_BERTH_ID" --cgroup-parent "$DOCKER_CGROUP" \
+        -H unix:///run/docker.sock >>"$DOCKER_LOG" 2>&1 &
+    DOCKER_PID=$!
+    trap docker_end EXIT
+    for try in $(seq 300); do
+        curl -sf --unix-socket /run/docker.sock http://localhost/_ping >/dev/null && return
+        kill -0 "$DOCKER_PID" 2>/dev/null || break
+        sleep 0.1
+    done
+    echo "the container engine did not start ($try tries):" >&2
+    tail -20 "$DOCKER_LOG" >&2
+    return 1
+}
+
+docker_kill() {
+    kill -KILL "$DOCKER_PID"
+    wait "$DOCKER_PID" 2>/dev/null
+    rm -f /run/docker.pid
+    return 0
+}
+
+docker_end() {
+    local folder
+    kill "$DOCKER_PID" 2>/dev/null && wait "$DOCKER_PID" 2>/dev/null
+    rm -rf /opt/docker/* 2>/dev/null
+    for folder in /sys/fs/cgroup/*"$DOCKER_CGROUP" "/sys/fs/cgroup$DOCKER_CGROUP"; do
+        [ -d "$folder" ] && find "$folder" -depth -type d -exec rmdir {} \; 2>/dev/null
+    done
+    return 0
 }
 
 as() {
@@ -91,6 +157,10 @@ egress:
 resources: {memory: 512M, cpus: 1, disk: 4G}
 END
     printf -- '---\nharness: shell\nbottle: dev\n---\n' >"$home/.config/berth/agents/dev.md"
+    if [ "${BERTH_TEST_BACKEND:-}" = docker ]; then # whose volumes have no size here
+        echo "backend: docker" >>"$home/.config/berth/config.yaml"
+        sed -i 's/, disk: 4G//' "$home/.config/berth/bottles/dev.yaml"
+    fi
     chown -R "$user:$user" "$home" "/run/user/$user"
     chmod 700 "$home" "/run/user/$user"
     local image
@@ -155,5 +225,6 @@ user_gid: $WORLD_BERTH_ID
 socket_group: $WORLD_BERTH_ID
 audit_folder: $WORLD/audit
 END
+    [ "${BERTH_TEST_BACKEND:-}" != docker ] || docker_start || return
     helper_start
 }

@@ -17,7 +17,8 @@
 #define BT_INIT_GATEWAY_ID 100U
 #define BT_INIT_ORCHESTRATOR_ID 101U
 
-/* report.c: lines on the console, "berth-init: ...". fatal never returns: it powers the machine off. */
+/* report.c: lines on the console, "berth-init: ...". fatal never returns: it powers the machine off, or ends
+ * the container. */
 void bt_init_say(const char *format, ...) BT_PRINTF(1, 2);
 void bt_init_fatal(const char *format, ...) BT_PRINTF(1, 2) __attribute__((noreturn));
 void bt_init_power_off(void) __attribute__((noreturn));
@@ -52,11 +53,12 @@ int bt_init_enter_group(void);
 /* network.c */
 void bt_init_start_network(const struct bt_settings *settings);
 
-/* services.c: the one program that a guest exists for, kept running; and the end of the machine. Never
- * returns. */
+/* services.c: the one program that a guest exists for, kept running; and the end of the machine or container.
+ * Never returns. */
 struct bt_init_service {
-    const char *const *arguments; /* [0] is its path */
+    const char *const *arguments; /* [0] is its path; NULL = nothing but reaping */
     unsigned id;                  /* uid and gid; 0 = root with its capabilities */
+    bool is_container;            /* asked for its end on standard input, whose own end is one */
 };
 void bt_init_serve(const struct bt_init_service *service) __attribute__((noreturn));
 
@@ -66,6 +68,12 @@ void bt_init_boot(void) __attribute__((noreturn));
 /* user.c: the way down from root; used for services and for commands. Irreversible; whatever fails is an
  * error. With an id other than 0 no capability is left anywhere and no new privileges can be had. */
 int bt_init_become_user(uid_t uid, gid_t gid);
+
+/* container.c: the whole of a container's first process; role: agent, gateway or orchestrator. */
+void bt_init_container(const char *role) __attribute__((noreturn));
+
+/* relay.c: "berth-init relay"; returns the command's exit status. */
+int bt_init_relay(bool is_terminal);
 
 /* run_command.c: "berth-init run"; returns the exit status of a request that could not be executed. */
 int bt_init_run_command(void);

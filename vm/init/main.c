@@ -1,6 +1,10 @@
 /* berth-init: the first process of every guest, and the command that the host executes in one.
  *
  *   (PID 1)              boots the guest, see boot.c
+ *   berth-init container ROLE
+ *                        the first process of a container, see container.c
+ *   berth-init relay [terminal]
+ *                        executes one request in a container, see relay.c
  *   berth-init run       executes one request from standard input, see run_command.c
  *   berth-init -c "/run/berth/bin/berth-init run"
  *                        the same, as root's login shell is called for it, see login.c
@@ -18,8 +22,14 @@
 
 int main(int argument_count, char **arguments)
 {
+    if (getpid() == 1 && argument_count == 3 && strcmp(arguments[1], "container") == 0)
+        bt_init_container(arguments[2]);
     if (getpid() == 1)
         bt_init_boot();
+    if (argument_count == 2 && strcmp(arguments[1], "relay") == 0)
+        return bt_init_relay(false);
+    if (argument_count == 3 && strcmp(arguments[1], "relay") == 0 && strcmp(arguments[2], "terminal") == 0)
+        return bt_init_relay(true);
     if (argument_count == 3 && strcmp(arguments[1], "-c") == 0 && strcmp(arguments[2], RUN_COMMAND) == 0)
         return bt_init_run_command();
     if (argument_count == 2 && strcmp(arguments[1], "run") == 0)

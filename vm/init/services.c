@@ -56,6 +56,11 @@ static void start_service(struct serving *serving)
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)setsid();
+    if (serving->service->is_container) { /* its lifeline is not the service's to read */
+        int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+        if (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0)
+            _exit(127);
+    }
     /* When memory runs out, the way in and the gateway are the last to go; commands are reset to normal. */
     (void)bt_init_set_kernel("/proc/self/oom_score_adj", "-900");
     int result =
@@ -107,12 +112,16 @@ static void end_machine(struct serving *serving)
         (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     (void)kill(-1, SIGKILL);
     (void)reap(serving);
+    if (serving->service->is_container)
+        _exit(0); /* and the kernel ends what is left */
     bt_init_unmount_disks();
     bt_init_power_off();
 }
 
-static int open_control_port(void)
+static int open_control_port(const struct bt_init_service *service)
 {
+    if (service->is_container)
+        return fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK) < 0 ? -1 : STDIN_FILENO;
     bt_auto_fd port_fd = open(CONTROL_PORT, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
     struct termios mode;
     if (port_fd < 0 || tcgetattr(port_fd, &mode) < 0)
@@ -125,13 +134,14 @@ static int open_control_port(void)
 }
 
 /* Only one command exists, so its last byte is enough to know that the line is complete. */
-static bool is_power_off_asked(int control_fd)
+static bool is_power_off_asked(int control_fd, bool is_container)
 {
     static char line[16];
     static size_t length;
     static const char command[] = "poweroff";
     char byte;
-    while (read(control_fd, &byte, 1) == 1) {
+    ssize_t count;
+    while ((count = read(control_fd, &byte, 1)) == 1) {
         if (byte == '\n') {
             bool is_asked = length == sizeof(command) - 1 && memcmp(line, command, length) == 0;
             length = 0;
@@ -141,12 +151,12 @@ static bool is_power_off_asked(int control_fd)
             line[length++] = byte;
         }
     }
-    return false;
+    return count == 0 && is_container; /* the host has gone */
 }
 
 static int wait_ms(const struct serving *serving)
 {
-    if (serving->pid != 0)
+    if (serving->pid != 0 || serving->service->arguments == NULL)
         return -1;
     uint64_t now_ms = bt_init_now_ms();
     return now_ms >= serving->start_at_ms ? 0 : (int)(serving->start_at_ms - now_ms);
@@ -162,9 +172,9 @@ static void handle_events(struct serving *serving)
     while (read(serving->signal_fd, &information, sizeof(information)) == (ssize_t)sizeof(information))
         if (information.ssi_signo != SIGCHLD)
             end_machine(serving);
-    if (serving->control_fd >= 0 && is_power_off_asked(serving->control_fd))
+    if (serving->control_fd >= 0 && is_power_off_asked(serving->control_fd, serving->service->is_container))
         end_machine(serving);
-    if ((polled[1].revents & (POLLHUP | POLLERR | POLLNVAL)) != 0)
+    if (!serving->service->is_container && (polled[1].revents & (POLLHUP | POLLERR | POLLNVAL)) != 0)
         bt_fd_close(&serving->control_fd);
     (void)reap(serving);
 }
@@ -178,17 +188,17 @@ void bt_init_serve(const struct bt_init_service *service)
     (void)sigaddset(&handled, SIGINT);
     (void)sigaddset(&handled, SIGPWR);
     (void)sigprocmask(SIG_BLOCK, &handled, NULL);
-    (void)reboot(RB_DISABLE_CAD);
+    if (!service->is_container)
+        (void)reboot(RB_DISABLE_CAD);
     struct serving serving = {.service = service,
                               .backoff_ms = BACKOFF_FIRST_MS,
                               .signal_fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK)};
     if (serving.signal_fd < 0)
         bt_init_fatal("cannot receive signals: %s", strerror(errno));
-    start_service(&serving);
-    serving.control_fd = open_control_port();
+    serving.control_fd = open_control_port(service);
     for (;;) {
-        handle_events(&serving);
-        if (serving.pid == 0 && bt_init_now_ms() >= serving.start_at_ms)
+        if (service->arguments != NULL && serving.pid == 0 && bt_init_now_ms() >= serving.start_at_ms)
             start_service(&serving);
+        handle_events(&serving);
     }
 }

@@ -13,9 +13,18 @@
 static int drop_bounding_set(void)
 {
     for (unsigned long capability = 0; prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0; capability++)
-        if (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0)
+        if (prctl(PR_CAPBSET_READ, capability, 0, 0, 0) > 0 &&
+            prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0)
             return -errno;
     return 0;
+}
+
+/* In a container the engine starts a process as its user already, and nobody there may change one. */
+static bool is_user_already(uid_t uid, gid_t gid)
+{
+    gid_t groups[2];
+    int count = getgroups(BT_ARRAY_LENGTH(groups), groups);
+    return getuid() == uid && getgid() == gid && (count == 0 || (count == 1 && groups[0] == gid));
 }
 
 static int check_nothing_left(uid_t uid, gid_t gid)
@@ -33,12 +42,12 @@ static int check_nothing_left(uid_t uid, gid_t gid)
     for (int i = 0; i < 2; i++)
         if ((sets[i].effective | sets[i].permitted | sets[i].inheritable) != 0)
             return -EPERM;
-    return getgroups(0, NULL) == 0 ? 0 : -EPERM;
+    return is_user_already(uid, gid) ? 0 : -EPERM;
 }
 
 int bt_init_become_user(uid_t uid, gid_t gid)
 {
-    if (setgroups(0, NULL) < 0)
+    if (setgroups(0, NULL) < 0 && !(errno == EPERM && is_user_already(uid, gid)))
         return -errno;
     if (uid == 0)
         return setresgid(gid, gid, gid) < 0 ? -errno : 0;

@@ -1,7 +1,10 @@
 /* Runs a command as root of user, network, mount, pid, ipc and uts namespaces of its own: the test world's
  * ground.
  *
- *   namespace [--bind FOLDER NAME]... COMMAND [ARGUMENT...]
+ *   namespace [--host-ids] [--bind FOLDER NAME]... [--bind-writable FOLDER NAME]... COMMAND [ARGUMENT...]
+ *
+ * --host-ids: no user namespace, for root only: a container engine needs devices and control groups, which
+ * only the machine's own root has. The other namespaces are made all the same.
  *
  * Ids 0..65535 inside are real, separate ids outside. Started by root: a high range that no account has,
  * taken without making an account. Started by a normal user: the user's own subordinate ids (newuidmap(1),
@@ -120,9 +123,11 @@ static void mount_fresh(const char *path, const char *options)
 
 struct bind {
     const char *folder, *name;
+    bool is_writable;
 };
 static struct bind binds[8];
 static int bind_count;
+static bool has_host_ids;
 
 /* Before anything is hidden, and by root outside if there is one: the folder's parents may be closed to
  * others. */
@@ -134,10 +139,25 @@ static void bind_folders(void)
         (void)snprintf(target, sizeof target, "/opt/%s", binds[i].name);
         check(mkdir(target, 0755), target);
         check(mount(binds[i].folder, target, NULL, MS_BIND, NULL), binds[i].folder);
+        if (binds[i].is_writable)
+            continue;
         unsigned long locked = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV;
         if (mount(NULL, target, NULL, locked, NULL) < 0) /* flags that the source's mount has must be kept */
             check(mount(NULL, target, NULL, locked | MS_RELATIME, NULL), "make it read-only");
     }
+}
+
+/* A sysfs of this network namespace. The control groups stay those of the machine. */
+static void mount_sys(void)
+{
+    if (has_host_ids) {
+        check(mkdir("/mnt/cgroup", 0755), "/mnt/cgroup");
+        check(mount("/sys/fs/cgroup", "/mnt/cgroup", NULL, MS_BIND | MS_REC, NULL),
+              "keep the control groups");
+    }
+    check(mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mount /sys");
+    if (has_host_ids)
+        check(mount("/mnt/cgroup", "/sys/fs/cgroup", NULL, MS_MOVE, NULL), "place the control groups");
 }
 
 /* The folder that it was started in may lie below a new mount (a clone in /home or /tmp does): programs such
@@ -159,7 +179,7 @@ static void build_world(bool is_root)
     if (is_root)
         check(mount("/mnt/tun", "/dev/net/tun", NULL, MS_BIND, NULL), "place the tun device");
     check(mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mount /proc");
-    check(mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mount /sys");
+    mount_sys();
     mount_fresh("/run", "mode=755");
     mount_fresh("/tmp", "mode=1777");
     mount_fresh("/home", "mode=755");
@@ -185,10 +205,20 @@ static _Noreturn void be_init(char **arguments)
     }
 }
 
-static _Noreturn void enter(int ready_write, int mapped_read, bool is_root, char **arguments)
+/* Without a user namespace: everything else is new. */
+static void unshare_as_root(void)
+{
+    check(unshare(CLONE_NEWNS), "unshare the mounts");
+    make_device();
+    bind_folders();
+    check(unshare(CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS),
+          "make the namespaces");
+    check(setgroups(0, NULL), "drop the groups");
+}
+
+static void unshare_with_ids(int ready_write, int mapped_read, bool is_root)
 {
     char byte = 'r';
-    check(prctl(PR_SET_PDEATHSIG, SIGKILL), "set the death signal");
     if (is_root) {
         check(unshare(CLONE_NEWNS), "unshare the mounts");
         make_device();
@@ -206,6 +236,15 @@ static _Noreturn void enter(int ready_write, int mapped_read, bool is_root, char
     check(setgroups(0, NULL), "drop the groups");
     check(setresgid(0, 0, 0), "become the group 0 inside");
     check(setresuid(0, 0, 0), "become the user 0 inside");
+}
+
+static _Noreturn void enter(int ready_write, int mapped_read, bool is_root, char **arguments)
+{
+    check(prctl(PR_SET_PDEATHSIG, SIGKILL), "set the death signal");
+    if (has_host_ids)
+        unshare_as_root();
+    else
+        unshare_with_ids(ready_write, mapped_read, is_root);
     pid_t first = fork();
     check((int)first, "fork");
     if (first == 0) {
@@ -237,13 +276,21 @@ int main(int count, char **arguments)
     int status = 0;
     bool is_root = geteuid() == 0;
     arguments++;
-    while (count > 3 && strcmp(arguments[0], "--bind") == 0 && bind_count < 8) {
-        binds[bind_count++] = (struct bind){arguments[1], arguments[2]};
+    if (count > 1 && strcmp(arguments[0], "--host-ids") == 0 && is_root) {
+        has_host_ids = true;
+        arguments++;
+        count--;
+    }
+    while (count > 3 && strncmp(arguments[0], "--bind", 6) == 0 && bind_count < 8) {
+        bool is_writable = strcmp(arguments[0], "--bind-writable") == 0;
+        binds[bind_count++] = (struct bind){arguments[1], arguments[2], is_writable};
         arguments += 3;
         count -= 3;
     }
     if (count < 2) {
-        (void)fputs("usage: namespace [--bind FOLDER NAME]... COMMAND [ARGUMENT...]\n", stderr);
+        (void)fputs(
+            "usage: namespace [--host-ids] [--bind|--bind-writable FOLDER NAME]... COMMAND [ARGUMENT...]\n",
+            stderr);
         return 64;
     }
     check(pipe2(ready, O_CLOEXEC), "make a pipe");
@@ -256,7 +303,7 @@ int main(int count, char **arguments)
     (void)signal(SIGINT, forward);
     (void)signal(SIGHUP, forward);
     (void)close(ready[1]);
-    if (read(ready[0], &byte, 1) == 1) {
+    if (!has_host_ids && read(ready[0], &byte, 1) == 1) {
         map_ids(entered, is_root);
         check(write(mapped[1], "m", 1) == 1 ? 0 : -1, "report");
     }

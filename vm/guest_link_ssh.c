@@ -3,13 +3,14 @@
  * Called by the keeper and the owner's commands. It never asks a question, reads no known_hosts and no agent,
  * and trusts no host key but the one that was made for this guest.
  */
-#include "vm/guest_link_internal.h"
+#include "vm/guest_link_ssh.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/evp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -30,22 +31,7 @@ struct attempts {
     int last_error;
 };
 
-int64_t bt_link_now_ms(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-int bt_link_left_ms(int64_t deadline_ms)
-{
-    if (deadline_ms == INT64_MAX)
-        return -1;
-    int64_t left = deadline_ms - bt_link_now_ms();
-    return left <= 0 ? 0 : left > INT32_MAX ? INT32_MAX : (int)left;
-}
-
-int bt_link_wait(struct bt_guest_link *link, int64_t deadline_ms, int wait_fd)
+int bt_ssh_wait(struct bt_ssh_link *link, int64_t deadline_ms, int wait_fd)
 {
     int directions = libssh2_session_block_directions(link->ssh);
     struct pollfd fds[2] = {
@@ -66,17 +52,17 @@ int bt_link_wait(struct bt_guest_link *link, int64_t deadline_ms, int wait_fd)
     }
 }
 
-int bt_link_fail(struct bt_guest_link *link, struct bt_error *error, const char *what)
+int bt_ssh_fail(struct bt_ssh_link *link, struct bt_error *error, const char *what)
 {
     char *text = NULL;
     int code = libssh2_session_last_error(link->ssh, &text, NULL, 0);
-    link->is_usable = false;
+    link->link.is_usable = false;
     if (code == LIBSSH2_ERROR_SOCKET_DISCONNECT || code == LIBSSH2_ERROR_SOCKET_SEND ||
         code == LIBSSH2_ERROR_SOCKET_RECV)
         return bt_fail(error, BT_EXIT_ERROR, ECONNRESET, "berth list shows whether the agent still runs",
-                       "%s: the connection to the guest at %s broke", what, link->name);
+                       "%s: the connection to the guest at %s broke", what, link->link.name);
     return bt_fail(error, BT_EXIT_ERROR, EPROTO, NULL, "%s: SSH with the guest at %s failed: %s (%d)", what,
-                   link->name, text && *text ? text : "no reason given", code);
+                   link->link.name, text && *text ? text : "no reason given", code);
 }
 
 static void attempts_close(struct attempts *attempts)
@@ -197,13 +183,13 @@ static int public_key_decode(const char *line, uint8_t *ret_blob, size_t size)
     return decoded;
 }
 
-static int host_key_check(struct bt_guest_link *link, const char *pinned_line, struct bt_error *error)
+static int host_key_check(struct bt_ssh_link *link, const char *pinned_line, struct bt_error *error)
 {
     uint8_t pinned[128];
     int pinned_length = public_key_decode(pinned_line, pinned, sizeof(pinned));
     if (pinned_length < 0)
         return bt_fail(error, BT_EXIT_ERROR, EINVAL, "make the agent anew",
-                       "the pinned host key of %s is damaged", link->name);
+                       "the pinned host key of %s is damaged", link->link.name);
     size_t length = 0;
     int type = 0;
     const char *offered = libssh2_session_hostkey(link->ssh, &length, &type);
@@ -212,7 +198,7 @@ static int host_key_check(struct bt_guest_link *link, const char *pinned_line, s
         return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EKEYREJECTED,
                        "something else answers at this address: run berth doctor and berth cleanup bots",
                        "the SSH server at %s does not have the host key that was made for this guest",
-                       link->name);
+                       link->link.name);
     return 0;
 }
 
@@ -239,7 +225,7 @@ static int algorithms_choose(LIBSSH2_SESSION *ssh)
     return 0;
 }
 
-static int login(struct bt_guest_link *link, const struct bt_guest_address *address, int64_t deadline_ms,
+static int login(struct bt_ssh_link *link, const struct bt_guest_address *address, int64_t deadline_ms,
                  int wait_fd, struct bt_error *error)
 {
     static const char user[] = "root";
@@ -247,29 +233,52 @@ static int login(struct bt_guest_link *link, const struct bt_guest_address *addr
     while ((code = libssh2_userauth_publickey_frommemory(link->ssh, user, sizeof(user) - 1, NULL, 0,
                                                          address->private_key, strlen(address->private_key),
                                                          NULL)) == LIBSSH2_ERROR_EAGAIN) {
-        int result = bt_link_wait(link, deadline_ms, wait_fd);
+        int result = bt_ssh_wait(link, deadline_ms, wait_fd);
         if (result < 0)
-            return bt_fail(error, BT_EXIT_ERROR, -result, NULL, "no answer to the login at %s", link->name);
+            return bt_fail(error, BT_EXIT_ERROR, -result, NULL, "no answer to the login at %s",
+                           link->link.name);
     }
     if (code == LIBSSH2_ERROR_AUTHENTICATION_FAILED || code == LIBSSH2_ERROR_PUBLICKEY_UNVERIFIED)
         return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EACCES,
                        "its authorized_keys is not the one made for this agent",
-                       "the guest at %s refused the agent's key", link->name);
-    return code == 0 ? 0 : bt_link_fail(link, error, "login");
+                       "the guest at %s refused the agent's key", link->link.name);
+    return code == 0 ? 0 : bt_ssh_fail(link, error, "login");
+}
+
+static void close_link(struct bt_guest_link *closing)
+{
+    struct bt_ssh_link *link = (struct bt_ssh_link *)closing;
+    if (link->ssh) {
+        if (closing->is_usable)
+            (void)libssh2_session_disconnect(link->ssh, "done");
+        /* With a closed socket libssh2 frees its memory without waiting for the peer. */
+        (void)shutdown(link->fd, SHUT_RDWR);
+        for (int tries = 0; tries < 100 && libssh2_session_free(link->ssh) == LIBSSH2_ERROR_EAGAIN; tries++) {
+        }
+    }
+    bt_fd_close(&link->fd);
+    free(link);
 }
 
 /* Handshake, host key, login over a connected socket that is taken over. -ECONNRESET: worth another try. */
 static int ssh_connect(int fd, const struct bt_guest_address *address, int64_t deadline_ms, int wait_fd,
                        struct bt_guest_link **ret_link, struct bt_error *error)
 {
-    struct bt_guest_link *link = bt_new(1, sizeof(*link));
+    static const struct bt_guest_transport transport = {
+        .start = bt_ssh_start,
+        .step = bt_ssh_step,
+        .watch = bt_ssh_watch,
+        .status = bt_ssh_status,
+        .end = bt_ssh_end,
+        .close = close_link,
+    };
+    struct bt_ssh_link *link = bt_new(1, sizeof(*link));
     char text[BT_IPV4_TEXT_SIZE];
     bt_ipv4_format(address->address, text);
-    char *name = bt_string_format("%s:%u", text, address->port);
-    memcpy(link->name, name, strlen(name) + 1);
-    free(name);
+    (void)snprintf(link->link.name, sizeof(link->link.name), "%s:%u", text, address->port);
+    link->link.transport = &transport;
     link->fd = fd;
-    link->is_usable = true;
+    link->link.is_usable = true;
     socket_tune(fd);
     link->ssh = libssh2_session_init();
     int result = link->ssh ? algorithms_choose(link->ssh) : -ENOMEM;
@@ -280,12 +289,12 @@ static int ssh_connect(int fd, const struct bt_guest_address *address, int64_t d
         libssh2_session_set_blocking(link->ssh, 0);
         int code;
         while (result == 0 && (code = libssh2_session_handshake(link->ssh, fd)) != 0) {
-            result = code == LIBSSH2_ERROR_EAGAIN ? bt_link_wait(link, deadline_ms, wait_fd) : -ECONNRESET;
+            result = code == LIBSSH2_ERROR_EAGAIN ? bt_ssh_wait(link, deadline_ms, wait_fd) : -ECONNRESET;
             if (result == -ECONNRESET)
-                (void)bt_link_fail(link, error, "handshake");
+                (void)bt_ssh_fail(link, error, "handshake");
             else if (result < 0)
                 (void)bt_fail(error, BT_EXIT_ERROR, -result, NULL, "no SSH handshake with %s in time",
-                              link->name);
+                              link->link.name);
         }
     }
     if (result == 0)
@@ -293,9 +302,9 @@ static int ssh_connect(int fd, const struct bt_guest_address *address, int64_t d
     if (result == 0)
         result = login(link, address, deadline_ms, wait_fd, error);
     if (result == 0)
-        *ret_link = link;
+        *ret_link = &link->link;
     else
-        bt_guest_close(link);
+        close_link(&link->link);
     return result;
 }
 
@@ -334,21 +343,4 @@ int bt_guest_connect(const struct bt_guest_address *address, int deadline_ms, in
         const struct timespec pause = {.tv_nsec = REFUSED_GAP_MS * 1000000L};
         (void)nanosleep(&pause, NULL);
     }
-}
-
-struct bt_guest_link *bt_guest_close(struct bt_guest_link *link)
-{
-    if (!link)
-        return NULL;
-    if (link->ssh) {
-        if (link->is_usable)
-            (void)libssh2_session_disconnect(link->ssh, "done");
-        /* With a closed socket libssh2 frees its memory without waiting for the peer. */
-        (void)shutdown(link->fd, SHUT_RDWR);
-        for (int tries = 0; tries < 100 && libssh2_session_free(link->ssh) == LIBSSH2_ERROR_EAGAIN; tries++) {
-        }
-    }
-    bt_fd_close(&link->fd);
-    free(link);
-    return NULL;
 }

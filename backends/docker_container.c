@@ -1,0 +1,163 @@
+/* The container itself: everything that confines it, in one document. See docker_internal.h and README.md.
+ *
+ * Nothing secret is in it: what an engine stores, everybody who may use the engine can read.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends/docker_internal.h"
+#include "vm/container_protocol.h"
+
+#define GATEWAY_ID 100U
+#define ORCHESTRATOR_ID 101U
+#define AGENT_PROCESSES_MAX 4096
+#define INFRA_PROCESSES_MAX 256
+#define DESCRIPTORS_MAX 16384 /* an engine cannot give more than it may have itself */
+#define OOM_AGENT 500         /* an agent goes before anything of the host does */
+
+static const char *role_name(enum bt_guest_role role)
+{
+    return role == BT_GUEST_AGENT ? "agent" : role == BT_GUEST_GATEWAY ? "gateway" : "orchestrator";
+}
+
+static unsigned user_of(enum bt_guest_role role)
+{
+    return role == BT_GUEST_AGENT ? 0 : role == BT_GUEST_GATEWAY ? GATEWAY_ID : ORCHESTRATOR_ID;
+}
+
+/* Where things are written, in memory and bounded. The size counts as memory of the container. */
+static json_t *temporary_folders(const struct bt_guest_plan *plan)
+{
+    unsigned user = user_of(plan->role);
+    unsigned long long half = plan->memory_bytes / 2;
+    bt_auto_free char *run =
+        bt_string_format("rw,exec,nosuid,nodev,size=64m,mode=0755,uid=%u,gid=%u", user, user);
+    bt_auto_free char *temporary = bt_string_format("rw,exec,nosuid,nodev,size=%llu,mode=1777", half);
+    return json_pack("{s:s, s:s, s:s}", "/run", run, "/tmp", temporary, "/var/tmp", temporary);
+}
+
+static json_t *volume(const struct bt_guest_plan *plan, const char *name, const char *suffix,
+                      const char *target)
+{
+    bt_auto_free char *source = bt_string_format("%s.%s", name, suffix);
+    return json_pack("{s:s, s:s, s:s, s:{s:o}}", "Type", "volume", "Source", source, "Target", target,
+                     "VolumeOptions", "Labels", bt_docker_labels(&plan->identity));
+}
+
+static json_t *volumes(const struct bt_guest_plan *plan, const char *name)
+{
+    json_t *list = json_array();
+    if (plan->role == BT_GUEST_AGENT) {
+        (void)json_array_append_new(list, volume(plan, name, "home", "/home/agent"));
+        (void)json_array_append_new(list, volume(plan, name, "workspace", "/workspace"));
+    } else if (plan->role == BT_GUEST_ORCHESTRATOR) {
+        (void)json_array_append_new(list, volume(plan, name, "registry", "/var/lib/berth"));
+    }
+    return list;
+}
+
+/* Nothing is forwarded, and there is no IPv6 to go round the rules with. */
+static json_t *kernel_settings(const struct bt_guest_plan *plan)
+{
+    json_t *settings = json_pack("{s:s}", "net.ipv4.ip_forward", "0");
+    if (access("/proc/sys/net/ipv6", F_OK) == 0) {
+        (void)json_object_set_new(settings, "net.ipv6.conf.all.disable_ipv6", json_string("1"));
+        (void)json_object_set_new(settings, "net.ipv6.conf.default.disable_ipv6", json_string("1"));
+    }
+    if (plan->role == BT_GUEST_GATEWAY) /* it listens on 53, 80 and 443 without any capability */
+        (void)json_object_set_new(settings, "net.ipv4.ip_unprivileged_port_start", json_string("0"));
+    return settings;
+}
+
+static json_t *limit(const char *name, long long value)
+{
+    return json_pack("{s:s, s:I, s:I}", "Name", name, "Soft", (json_int_t)value, "Hard", (json_int_t)value);
+}
+
+static void add_limits(json_t *host, const struct bt_guest_plan *plan, const struct bt_docker_engine *engine)
+{
+    bool is_agent = plan->role == BT_GUEST_AGENT;
+    if (engine->has_memory)
+        (void)json_object_set_new(host, "Memory", json_integer((json_int_t)plan->memory_bytes));
+    if (engine->has_memory && engine->has_swap)
+        (void)json_object_set_new(host, "MemorySwap", json_integer((json_int_t)plan->memory_bytes));
+    if (engine->has_cpu)
+        (void)json_object_set_new(host, "NanoCpus", json_integer((json_int_t)plan->cpus * 1000000000));
+    if (engine->has_pids)
+        (void)json_object_set_new(host, "PidsLimit",
+                                  json_integer(is_agent ? AGENT_PROCESSES_MAX : INFRA_PROCESSES_MAX));
+    (void)json_object_set_new(host, "OomScoreAdj", json_integer(is_agent ? OOM_AGENT : 0));
+    (void)json_object_set_new(host, "Ulimits",
+                              json_pack("[o, o]", limit("core", 0), limit("nofile", DESCRIPTORS_MAX)));
+}
+
+static json_t *host_document(const struct bt_guest_plan *plan, const struct bt_docker_engine *engine,
+                             const char *name, json_t *resolvers)
+{
+    json_t *security = json_pack("[s]", "no-new-privileges");
+    json_t *host = json_pack("{s:s, s:b, s:[s], s:o, s:o, s:o, s:o, s:{s:s}, s:{s:s}, s:s, s:s, s:o}",
+                             "NetworkMode", name, "ReadonlyRootfs", true, "CapDrop", "ALL", "SecurityOpt",
+                             security, "Tmpfs", temporary_folders(plan), "Mounts", volumes(plan, name),
+                             "Sysctls", kernel_settings(plan), "LogConfig", "Type", "none", "RestartPolicy",
+                             "Name", "no", "IpcMode", "private", "CgroupnsMode", "private", "Dns", resolvers);
+    if (plan->role == BT_GUEST_AGENT && engine->has_runsc)
+        (void)json_object_set_new(host, "Runtime", json_string("runsc"));
+    add_limits(host, plan, engine);
+    return host;
+}
+
+/* The engine's own resolver asks nobody but the gateway: not what the host asks. */
+static json_t *resolvers_of(const struct bt_guest_plan *plan)
+{
+    char gateway[BT_IPV4_TEXT_SIZE];
+    bt_ipv4_format(plan->lease->gateway_address, gateway);
+    return json_pack("[s]", gateway);
+}
+
+static json_t *container_document(const struct bt_guest_plan *plan, const struct bt_docker_engine *engine,
+                                  const char *name, const char *image)
+{
+    char address[BT_IPV4_TEXT_SIZE];
+    unsigned user = user_of(plan->role);
+    bt_auto_free char *user_text = bt_string_format("%u:%u", user, user);
+    char mac[BT_DOCKER_MAC_SIZE];
+    bt_docker_mac(plan->lease->guest_address, mac);
+    bt_ipv4_format(plan->lease->guest_address, address);
+    return json_pack("{s:s, s:s, s:s, s:[s], s:[s, s], s:[], s:b, s:b, s:b, s:b, s:b, s:b, s:o, s:o, "
+                     "s:s, s:{s:{s:{s:{s:s}, s:s}}}}",
+                     "Image", image, "Hostname", plan->host_name, "User", user_text, "Entrypoint",
+                     BT_CONTAINER_INIT, "Cmd", "container", role_name(plan->role), "Env", "OpenStdin", true,
+                     "StdinOnce", true, "AttachStdin", true, "AttachStdout", true, "AttachStderr", true,
+                     "Tty", false, "Labels", bt_docker_labels(&plan->identity), "HostConfig",
+                     host_document(plan, engine, name, resolvers_of(plan)), "MacAddress", mac,
+                     "NetworkingConfig", "EndpointsConfig", name, "IPAMConfig", "IPv4Address", address,
+                     "MacAddress", mac);
+}
+
+int bt_docker_container_create(const struct bt_docker *docker, const struct bt_guest_plan *plan,
+                               const struct bt_docker_engine *engine, struct bt_error *error)
+{
+    char name[BT_DOCKER_NAME_SIZE];
+    char image[BT_DOCKER_NAME_SIZE];
+    bt_docker_name(&plan->identity, name);
+    int result = bt_docker_image_name(plan->root, image, error);
+    if (result < 0)
+        return result;
+    bt_auto_free char *path = bt_string_format("/containers/create?name=%s", name);
+    bt_auto_free char *stale = bt_string_format("/containers/%s?force=1&v=0", name);
+    struct bt_error first = {0};
+    result =
+        bt_docker_call(docker, "POST", path, container_document(plan, engine, name, image), NULL, &first);
+    if (result == -EEXIST) { /* what an earlier guest of this name left */
+        (void)bt_docker_call(docker, "DELETE", stale, NULL, NULL, NULL);
+        result =
+            bt_docker_call(docker, "POST", path, container_document(plan, engine, name, image), NULL, &first);
+    }
+    if (result < 0) {
+        *error = first;
+        return bt_error_prefix(error, "cannot make the container");
+    }
+    return 0;
+}

@@ -1,0 +1,150 @@
+/* Which engine this is, and whether it can run berth's guests. See docker_internal.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backends/docker_internal.h"
+#include "lib/http.h"
+
+#define API_OLDEST_MINOR 41 /* Docker 20.10 */
+#define VERSION_TIMEOUT_MS 10000L
+
+static int unreachable(int code, const char *path, struct bt_error *error)
+{
+    const char *hint = "see berth doctor";
+    if (code == ENOENT || code == ECONNREFUSED)
+        hint =
+            "install and start it (apt install docker.io; systemctl start docker), set DOCKER_HOST, or use "
+            "--backend qemu";
+    else if (code == EACCES || code == EPERM)
+        hint = "ask an administrator for the group docker, which equals root on this machine, or use "
+               "--backend qemu";
+    else if (code == ETIMEDOUT)
+        hint = "it is stuck or overloaded: systemctl status docker";
+    return bt_fail(error, BT_EXIT_INFRASTRUCTURE, code, hint,
+                   "the container engine at %s does not answer: %s", path,
+                   code == ENOENT ? "there is no such socket" : strerror(code));
+}
+
+static unsigned minor_of(const json_t *document, const char *key)
+{
+    const char *text = json_string_value(json_object_get(document, key));
+    uint64_t minor = 0;
+    if (text == NULL || strncmp(text, "1.", 2) != 0 ||
+        bt_number_parse(text + 2, strlen(text + 2), 0, 10000, &minor) < 0)
+        return 0;
+    return (unsigned)minor;
+}
+
+static int choose_version(struct bt_docker *docker, const json_t *document, struct bt_error *error)
+{
+    unsigned newest = minor_of(document, "ApiVersion");
+    unsigned oldest = minor_of(document, "MinAPIVersion");
+    const char *version = json_string_value(json_object_get(document, "Version"));
+    if (newest == 0)
+        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EPROTO,
+                       "set DOCKER_HOST to a container engine's socket",
+                       "what answers at %s is no container engine", docker->socket_path);
+    if (newest < API_OLDEST_MINOR)
+        return bt_fail(
+            error, BT_EXIT_INFRASTRUCTURE, EPROTO, "upgrade to Docker 20.10 or later",
+            "the container engine at %s (version %.30s) is too old: its API is 1.%u, 1.%u is needed",
+            docker->socket_path, version == NULL ? "unknown" : version, newest, API_OLDEST_MINOR);
+    (void)snprintf(docker->version, sizeof(docker->version), "1.%u",
+                   oldest > API_OLDEST_MINOR ? oldest : API_OLDEST_MINOR);
+    return 0;
+}
+
+int bt_docker_connect(struct bt_docker *ret_docker, struct bt_error *error)
+{
+    struct bt_docker docker = {0};
+    bt_auto_buffer answer = {0};
+    long status = 0;
+    int result = bt_docker_endpoint(docker.socket_path, error);
+    if (result < 0)
+        return result;
+    const struct bt_http_request request = {.socket_path = docker.socket_path,
+                                            .method = "GET",
+                                            .path = "/version",
+                                            .answer_max = 1024UL * 1024,
+                                            .timeout_ms = VERSION_TIMEOUT_MS};
+    result = bt_http_call(&request, &status, &answer, NULL);
+    if (result < 0)
+        return unreachable(-result, docker.socket_path, error);
+    json_t *document = json_loadb(answer.data == NULL ? "" : answer.data, answer.length, 0, NULL);
+    result = choose_version(&docker, document, error);
+    json_decref(document);
+    if (result == 0)
+        *ret_docker = docker;
+    return result;
+}
+
+static bool list_has(const json_t *list, const char *prefix)
+{
+    size_t index;
+    const json_t *item;
+    json_array_foreach(list, index, item)
+    {
+        const char *text = json_string_value(item);
+        if (text != NULL && strncmp(text, prefix, strlen(prefix)) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool flag(const json_t *info, const char *key)
+{
+    return json_is_true(json_object_get(info, key));
+}
+
+static void copy_text(const json_t *info, const char *key, char *ret_text, size_t size)
+{
+    const char *text = json_string_value(json_object_get(info, key));
+    (void)snprintf(ret_text, size, "%s", text == NULL ? "unknown" : text);
+    for (; *ret_text != '\0'; ret_text++)
+        if ((unsigned char)*ret_text < 0x20 || *ret_text == 0x7f)
+            *ret_text = '?';
+}
+
+int bt_docker_engine(const struct bt_docker *docker, struct bt_docker_engine *ret_engine,
+                     struct bt_error *error)
+{
+    json_t *info = NULL;
+    int result = bt_docker_call(docker, "GET", "/info", NULL, &info, error);
+    if (result < 0)
+        return result;
+    struct bt_docker_engine engine = {
+        .is_rootless = list_has(json_object_get(info, "SecurityOptions"), "name=rootless"),
+        .has_runsc = json_object_get(json_object_get(info, "Runtimes"), "runsc") != NULL,
+        .has_memory = flag(info, "MemoryLimit"),
+        .has_swap = flag(info, "SwapLimit"),
+        .has_pids = flag(info, "PidsLimit"),
+        .has_cpu = flag(info, "CpuCfsQuota"),
+    };
+    copy_text(info, "ServerVersion", engine.version, sizeof(engine.version));
+    copy_text(info, "OperatingSystem", engine.name, sizeof(engine.name));
+    engine.is_desktop = strstr(engine.name, "Docker Desktop") != NULL;
+    const char *cgroup = json_string_value(json_object_get(info, "CgroupVersion"));
+    engine.is_cgroup_v2 = cgroup != NULL && strcmp(cgroup, "2") == 0;
+    json_decref(info);
+    *ret_engine = engine;
+    return 0;
+}
+
+int bt_docker_engine_check(const struct bt_docker_engine *engine, struct bt_error *error)
+{
+    static const char hint[] =
+        "use the machine's own engine (unset DOCKER_HOST, docker context use default), or "
+        "--backend qemu";
+    if (engine->is_rootless)
+        return bt_fail(
+            error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP, hint,
+            "this container engine is rootless: its networks are in a namespace of their own, where "
+            "berth-helper's rules do not hold");
+    if (engine->is_desktop)
+        return bt_fail(
+            error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP, hint,
+            "this container engine is Docker Desktop: its networks are in a virtual machine, where "
+            "berth-helper's rules do not hold");
+    return 0;
+}

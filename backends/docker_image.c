@@ -1,0 +1,227 @@
+/* Images in the engine: the cached image of a recipe, exported as a tar and imported, once for each digest.
+ * See docker_internal.h.
+ *
+ * berth-init is part of it, since a container needs a first process; so a new build of berth-init makes a new
+ * image.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends/docker_internal.h"
+#include "images/export.h"
+#include "lib/http.h"
+
+#define FORM_VERSION "1" /* of what is added below; a new one makes new images */
+#define ORCHESTRATOR_ID 101U
+#define TAG_LENGTH 20
+#define STACK_SIZE (256UL * 1024)
+
+static int fingerprint(const struct bt_image *image, char ret_digest[BT_DIGEST_TEXT_SIZE], char ret_init[512],
+                       struct bt_error *error)
+{
+    char init_digest[BT_DIGEST_TEXT_SIZE];
+    int result = bt_program_path("berth-init", ret_init, error);
+    if (result == 0)
+        result = bt_digest_file(ret_init, init_digest, error);
+    if (result < 0)
+        return result;
+    bt_auto_free char *text = bt_string_format("%s %s %s", FORM_VERSION, image->digest, init_digest);
+    bt_digest_bytes(text, strlen(text), ret_digest);
+    return 0;
+}
+
+int bt_docker_image_name(const struct bt_image *image, char ret_name[BT_DOCKER_NAME_SIZE],
+                         struct bt_error *error)
+{
+    char digest[BT_DIGEST_TEXT_SIZE];
+    char init_path[512];
+    int result = fingerprint(image, digest, init_path, error);
+    if (result == 0)
+        (void)snprintf(ret_name, BT_DOCKER_NAME_SIZE, "berth/%.60s:%.*s", image->name, TAG_LENGTH, digest);
+    return result;
+}
+
+/* The tar, made by a thread, on its way through a pipe. */
+struct source {
+    const struct bt_image *image;
+    const char *init_path;
+    int write_fd, read_fd;
+    int result;
+    struct bt_error error;
+    const struct bt_progress *progress;
+    uint64_t bytes;
+};
+
+static void *make_tar(void *argument)
+{
+    static const struct bt_image_addition folders[] = {
+        {"berth", NULL, 0755, 0},   {"berth/bin", NULL, 0755, 0},
+        {"run", NULL, 0755, 0},     {"tmp", NULL, 01777, 0},
+        {"proc", NULL, 0555, 0},    {"sys", NULL, 0555, 0},
+        {"dev", NULL, 0755, 0},     {"etc", NULL, 0755, 0},
+        {"var", NULL, 0755, 0},     {"var/tmp", NULL, 01777, 0},
+        {"var/lib", NULL, 0755, 0}, {"var/lib/berth", NULL, 0700, ORCHESTRATOR_ID},
+    };
+    struct source *source = argument;
+    sigset_t broken_pipe;
+    (void)sigemptyset(&broken_pipe);
+    (void)sigaddset(&broken_pipe, SIGPIPE);
+    (void)pthread_sigmask(SIG_BLOCK, &broken_pipe, NULL); /* a refused image is an error, not an end */
+    struct bt_image_addition additions[BT_ARRAY_LENGTH(folders) + 1];
+    memcpy(additions, folders, sizeof(folders));
+    additions[BT_ARRAY_LENGTH(folders)] =
+        (struct bt_image_addition){"berth/bin/berth-init", source->init_path, 0755, 0};
+    source->result = bt_image_export(source->image, additions, BT_ARRAY_LENGTH(additions), source->write_fd,
+                                     &source->error);
+    bt_fd_close(&source->write_fd);
+    return NULL;
+}
+
+static ssize_t read_tar(void *context, char *ret_data, size_t size)
+{
+    struct source *source = context;
+    ssize_t count;
+    while ((count = read(source->read_fd, ret_data, size)) < 0 && errno == EINTR)
+        continue;
+    if (count < 0)
+        return -errno;
+    source->bytes += (uint64_t)count;
+    if (source->progress != NULL && source->progress->report != NULL &&
+        (source->bytes >> 22) != ((source->bytes - (uint64_t)count) >> 22))
+        source->progress->report(source->progress->context, "giving the image to the container engine",
+                                 source->bytes, 0);
+    return count;
+}
+
+/* The engine answers 200 at once and tells failures in the stream of JSON documents that follows. */
+static int check_answer(const struct bt_buffer *answer, struct bt_error *error)
+{
+    size_t at = 0;
+    int result = 0;
+    while (result == 0 && at < answer->length) {
+        json_error_t where;
+        json_t *document = json_loadb(answer->data + at, answer->length - at, JSON_DISABLE_EOF_CHECK, &where);
+        if (document == NULL)
+            break;
+        const char *failure = json_string_value(json_object_get(document, "error"));
+        if (failure != NULL) {
+            json_t *message = json_pack("{s:s}", "message", failure);
+            bt_auto_free char *text = json_dumps(message, 0);
+            json_decref(message);
+            result = bt_docker_fail(500, text, text == NULL ? 0 : strlen(text), error);
+        }
+        json_decref(document);
+        at += (size_t)where.position;
+    }
+    return result;
+}
+
+static int import(const struct bt_docker *docker, const char *name, const char *digest, struct source *source,
+                  struct bt_error *error)
+{
+    bt_auto_free char *repository = bt_string_copy(name);
+    char *tag = strchr(repository, ':');
+    bt_auto_buffer answer = {0};
+    long status = 0;
+    *tag++ = '\0';
+    bt_auto_free char *path = bt_string_format(
+        "/v%s/images/create?fromSrc=-&repo=%s&tag=%s&changes=LABEL%%20" BT_DOCKER_LABEL_IMAGE "%%3D%s",
+        docker->version, repository, tag, digest);
+    const struct bt_http_request request = {.socket_path = docker->socket_path,
+                                            .method = "POST",
+                                            .path = path,
+                                            .content_type = "application/x-tar",
+                                            .read_body = read_tar,
+                                            .context = source};
+    int result = bt_http_call(&request, &status, &answer, error);
+    if (result == 0 && status >= 400)
+        return bt_docker_fail(status, answer.data, answer.length, error);
+    return result < 0 ? result : check_answer(&answer, error);
+}
+
+static int export_and_import(const struct bt_docker *docker, const char *name, const char *digest,
+                             struct source *source, struct bt_error *error)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot make a pipe: %s", strerror(errno));
+    source->read_fd = ends[0];
+    source->write_fd = ends[1];
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setstacksize(&attributes, STACK_SIZE);
+    int code = pthread_create(&thread, &attributes, make_tar, source);
+    (void)pthread_attr_destroy(&attributes);
+    int result = code == 0
+                     ? import(docker, name, digest, source, error)
+                     : bt_fail(error, BT_EXIT_ERROR, code, NULL, "cannot start a thread: %s", strerror(code));
+    bt_fd_close(&source->read_fd); /* ends the thread when the engine refused */
+    if (code == 0)
+        (void)pthread_join(thread, NULL);
+    else
+        bt_fd_close(&source->write_fd);
+    if (source->result < 0 && source->result != -EPIPE) {
+        *error = source->error;
+        return source->result;
+    }
+    return result;
+}
+
+/* Older images of the recipe go; one that a container still uses stays, as the engine refuses. */
+static void remove_older(const struct bt_docker *docker, const char *name)
+{
+    const char *tag = strchr(name, ':');
+    bt_auto_free char *path = bt_string_format(
+        "/images/json?filters=%%7B%%22reference%%22%%3A%%5B%%22%.*s%%22%%5D%%7D", (int)(tag - name), name);
+    json_t *images = NULL;
+    size_t index, place;
+    const json_t *image, *other;
+    if (bt_docker_call(docker, "GET", path, NULL, &images, NULL) < 0)
+        return;
+    json_array_foreach(images, index, image)
+    {
+        json_array_foreach(json_object_get(image, "RepoTags"), place, other)
+        {
+            const char *text = json_string_value(other);
+            if (text == NULL || strcmp(text, name) == 0)
+                continue;
+            bt_auto_free char *old = bt_string_format("/images/%s", text);
+            (void)bt_docker_call(docker, "DELETE", old, NULL, NULL, NULL);
+        }
+    }
+    json_decref(images);
+}
+
+int bt_docker_image_provide(const struct bt_docker *docker, const struct bt_image *image,
+                            const struct bt_progress *progress, struct bt_error *error)
+{
+    char digest[BT_DIGEST_TEXT_SIZE];
+    char init_path[512];
+    char name[BT_DOCKER_NAME_SIZE];
+    struct bt_error ignored = {0};
+    int result = fingerprint(image, digest, init_path, error);
+    if (result == 0)
+        result = bt_docker_image_name(image, name, error);
+    if (result < 0)
+        return result;
+    bt_auto_free char *path = bt_string_format("/images/%s/json", name);
+    result = bt_docker_call(docker, "GET", path, NULL, NULL, &ignored);
+    if (result == 0)
+        return 0;
+    if (result != -ENOENT) {
+        *error = ignored;
+        return result;
+    }
+    struct source source = {.image = image, .init_path = init_path, .progress = progress};
+    result = export_and_import(docker, name, digest, &source, error);
+    if (result < 0)
+        return bt_error_prefix(error, "cannot give the image %s to the container engine", image->name);
+    remove_older(docker, name);
+    return 0;
+}

@@ -1,0 +1,115 @@
+/* What the files backends/docker*.c share: the engine, its API, and the names of everything that berth makes
+ * there.
+ *
+ * Names follow from whose guest it is, so that whoever comes next finds what a killed keeper left: nothing
+ * about containers is remembered anywhere but in the engine.
+ */
+#ifndef BERTH_BACKENDS_DOCKER_INTERNAL_H
+#define BERTH_BACKENDS_DOCKER_INTERNAL_H
+
+#include <jansson.h>
+
+#include "backends/backend.h"
+
+#define BT_DOCKER_LABEL_OWNER "berth.owner"
+#define BT_DOCKER_LABEL_ENVIRONMENT "berth.environment"
+#define BT_DOCKER_LABEL_NAME "berth.name" /* of an agent; "gateway" and "orchestrator" of a pair */
+#define BT_DOCKER_LABEL_ROLE "berth.role"
+#define BT_DOCKER_LABEL_BRIDGE "berth.bridge" /* of networks */
+#define BT_DOCKER_LABEL_IMAGE "berth.image"   /* of images: the digest of what they were made from */
+
+struct bt_docker {
+    char socket_path[256];
+    char version[16]; /* of the API, as in paths: "1.41" */
+};
+
+/* What /info says about an engine. */
+struct bt_docker_engine {
+    char version[64];
+    char name[128]; /* of the host's system, as the engine tells it */
+    bool is_rootless, is_desktop;
+    bool has_runsc;
+    bool has_memory, has_swap, has_pids, has_cpu; /* limits that its host enforces */
+    bool is_cgroup_v2;
+};
+
+/* Where the engine of DOCKER_HOST, the current context, or the usual place listens. Anything but a unix
+ * socket is refused by name. */
+int bt_docker_endpoint(char ret_path[256], struct bt_error *error);
+/* Finds the engine and agrees on a version of the API. The error says what is missing and what to do. */
+int bt_docker_connect(struct bt_docker *ret_docker, struct bt_error *error);
+int bt_docker_engine(const struct bt_docker *docker, struct bt_docker_engine *ret_engine,
+                     struct bt_error *error);
+/* Whether this engine can run berth's guests at all; names what rules it out. */
+int bt_docker_engine_check(const struct bt_docker_engine *engine, struct bt_error *error);
+
+/* One call. path is below the version ("/containers/x/start"); body (may be NULL) is taken over. The answer
+ * of a success (below 400) goes to *ret_answer when that is not NULL (NULL for an empty one; owned by the
+ * caller). Errors: -ENOENT no such object, -EEXIST it is there already or busy, -ENOSPC no space or no free
+ * address, -EACCES, -EINVAL refused as wrong, -EIO others; the message holds what the engine said. */
+int bt_docker_call(const struct bt_docker *docker, const char *method, const char *path, json_t *body,
+                   json_t **ret_answer, struct bt_error *error);
+/* The error for a status of 400 or more. doing: "cannot <doing>". */
+int bt_docker_fail(long status, const char *answer, size_t length, struct bt_error *error);
+/* Turns a call (POST) into a stream. -ENOENT and the like as above. */
+int bt_docker_stream(const struct bt_docker *docker, const char *path, const json_t *body, int *ret_fd,
+                     struct bt_error *error);
+
+/* The stream of a container or exec without a terminal: an 8-byte header before each piece (type, 3 zeros,
+ * u32 big endian length). Zero-initialise; feed what was read; returns how much was used, sets the piece. */
+struct bt_docker_demux {
+    uint8_t header[8];
+    size_t header_length;
+    size_t left; /* of the current piece */
+};
+/* Takes from data[0..length). *ret_data is then a part of the current piece of *ret_length bytes (maybe 0) on
+ * stream 1 or 2 (*ret_stream). Returns the bytes used, or -EBADMSG. */
+ssize_t bt_docker_demux(struct bt_docker_demux *demux, const char *data, size_t length, int *ret_stream,
+                        const char **ret_data, size_t *ret_length);
+
+/* ---- names ---- */
+/* Of the user and state folder that a guest belongs to: 12 hex digits. */
+void bt_docker_owner(const struct bt_guest_identity *identity, char ret_owner[13]);
+#define BT_DOCKER_NAME_SIZE 160
+/* "berth-<owner>-<environment>-<name>": of container and network; volumes have a suffix. */
+void bt_docker_name(const struct bt_guest_identity *identity, char ret_name[BT_DOCKER_NAME_SIZE]);
+json_t *bt_docker_labels(const struct bt_guest_identity *identity);
+/* "berth/<recipe>:<digest>" of an image with the programs of this build. */
+int bt_docker_image_name(const struct bt_image *image, char ret_name[BT_DOCKER_NAME_SIZE],
+                         struct bt_error *error);
+
+/* ---- parts of a launch ---- */
+/* Makes sure that the engine has the image; long the first time. */
+int bt_docker_image_provide(const struct bt_docker *docker, const struct bt_image *image,
+                            const struct bt_progress *progress, struct bt_error *error);
+/* Points the engine at the leased bridge, after removing whatever an earlier lease of the slot or an earlier
+ * guest of the name left. */
+int bt_docker_network_make(const struct bt_docker *docker, const struct bt_guest_plan *plan,
+                           struct bt_error *error);
+/* Gives a container an address in a network of another guest. */
+int bt_docker_network_join(const struct bt_docker *docker, const struct bt_guest_identity *network,
+                           const struct bt_guest_identity *container, uint32_t address,
+                           struct bt_error *error);
+/* The one MAC that berth-helper lets an address of a bridge have: 02:42 and the address. */
+#define BT_DOCKER_MAC_SIZE 18
+void bt_docker_mac(uint32_t address, char ret_mac[BT_DOCKER_MAC_SIZE]);
+/* Whether the engine put a port into the bridge that this process sees under the name: the proof that it
+ * works in this network namespace. */
+bool bt_docker_bridge_has_port(const char *bridge);
+/* Creates (not starts) the container. */
+int bt_docker_container_create(const struct bt_docker *docker, const struct bt_guest_plan *plan,
+                               const struct bt_docker_engine *engine, struct bt_error *error);
+/* Removes container, network and (has_volumes) volumes of a guest, whatever of them is there. */
+int bt_docker_remove(const struct bt_docker *docker, const struct bt_guest_identity *identity,
+                     bool has_volumes, struct bt_error *error);
+
+/* See bt_backend.enumerate. */
+int bt_docker_enumerate(const struct bt_docker *docker, const char *state, const char *environment,
+                        void (*on_guest)(void *context, const struct bt_guest_identity *identity),
+                        void *context, struct bt_error *error);
+
+/* The link's transport over exec. See vm/guest_link.h for the meaning of the others. */
+int bt_docker_link(const struct bt_guest_access *access, struct bt_guest_link **ret_link,
+                   struct bt_error *error);
+
+#endif

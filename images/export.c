@@ -1,0 +1,288 @@
+/* A cached image as a tar stream. See export.h.
+ *
+ * The ext4 image is read with libext2fs, so nothing is mounted and nobody needs a privilege.
+ */
+#include "images/export.h"
+
+#include <errno.h>
+#include <ext2fs/ext2fs.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "images/archive.h"
+
+#define PATH_SIZE 4096U
+#define DEPTH_MAX 64
+#define LINK_TARGET_MAX 4096U
+#define CHUNK_SIZE 65536U
+
+/* Files with more than one name, by inode: the path that came first. */
+struct seen {
+    ext2_ino_t inode;
+    char *path;
+};
+
+struct export
+{
+    struct archive *archive;
+    ext2_filsys fs;
+    const struct bt_image_addition *additions;
+    size_t addition_count;
+    uint64_t is_there; /* bit i: the image has a folder of that name itself */
+    struct seen *seen;
+    size_t seen_count;
+    char path[PATH_SIZE];
+    size_t path_length;
+    int depth;
+    int result;
+    struct bt_error *error;
+    char chunk[CHUNK_SIZE];
+};
+
+static int fail_volume(struct export *export, const char *what, errcode_t code)
+{
+    export->result = bt_fail(export->error, BT_EXIT_ERROR, EIO, "build it again with berth image build",
+                             "cannot read %s in the image: %s", what, error_message(code));
+    return export->result;
+}
+
+static int fail_archive(struct export *export)
+{
+    int code = bt_archive_errno(export->archive);
+    export->result = bt_fail(export->error, BT_EXIT_ERROR, code, NULL, "cannot pass the image on: %s",
+                             archive_error_string(export->archive));
+    return export->result;
+}
+
+static void note_name(struct export *export, const char *path)
+{
+    for (size_t i = 0; i < export->addition_count; i++)
+        if (strcmp(export->additions[i].path, path) == 0)
+            export->is_there |= UINT64_C(1) << i;
+}
+
+static int write_data(struct export *export, const void *data, size_t length)
+{
+    return archive_write_data(export->archive, data, length) < 0 ? fail_archive(export) : 0;
+}
+
+static int write_content(struct export *export, ext2_ino_t inode)
+{
+    ext2_file_t file;
+    errcode_t code = ext2fs_file_open(export->fs, inode, 0, &file);
+    if (code != 0)
+        return fail_volume(export, export->path, code);
+    for (;;) {
+        unsigned got = 0;
+        code = ext2fs_file_read(file, export->chunk, CHUNK_SIZE, &got);
+        if (code != 0 || got == 0 || write_data(export, export->chunk, got) < 0)
+            break;
+    }
+    (void)ext2fs_file_close(file);
+    return code != 0 ? fail_volume(export, export->path, code) : export->result;
+}
+
+/* The target of a symbolic link; a short one lies in the inode itself. */
+static int read_link(struct export *export, ext2_ino_t number, struct ext2_inode *inode,
+                     char ret_target[LINK_TARGET_MAX + 1])
+{
+    ext2_file_t file;
+    unsigned got = 0;
+    size_t length = inode->i_size;
+    if (length > LINK_TARGET_MAX)
+        return fail_volume(export, export->path, EXT2_ET_SYMLINK_LOOP);
+    if (ext2fs_is_fast_symlink(inode)) {
+        memcpy(ret_target, inode->i_block, length < sizeof(inode->i_block) ? length : sizeof(inode->i_block));
+        ret_target[length] = '\0';
+        return 0;
+    }
+    errcode_t code = ext2fs_file_open(export->fs, number, 0, &file);
+    if (code != 0)
+        return fail_volume(export, export->path, code);
+    code = ext2fs_file_read(file, ret_target, (unsigned)length, &got);
+    (void)ext2fs_file_close(file);
+    if (code != 0)
+        return fail_volume(export, export->path, code);
+    ret_target[got] = '\0';
+    return 0;
+}
+
+/* The path under which this inode was written before, or NULL (it is remembered now). */
+static const char *earlier_name(struct export *export, ext2_ino_t inode)
+{
+    for (size_t i = 0; i < export->seen_count; i++)
+        if (export->seen[i].inode == inode)
+            return export->seen[i].path;
+    struct seen *grown = realloc(export->seen, (export->seen_count + 1) * sizeof(*grown));
+    if (grown == NULL)
+        abort();
+    export->seen = grown;
+    grown[export->seen_count++] = (struct seen){inode, bt_string_copy(export->path)};
+    return NULL;
+}
+
+static int write_entry(struct export *export, ext2_ino_t number, struct ext2_inode *inode)
+{
+    char target[LINK_TARGET_MAX + 1];
+    unsigned type = inode->i_mode & (unsigned)S_IFMT;
+    const char *earlier = type != S_IFDIR && inode->i_links_count > 1 ? earlier_name(export, number) : NULL;
+    struct archive_entry *entry = archive_entry_new();
+    archive_entry_set_pathname(entry, export->path);
+    archive_entry_set_mode(entry, inode->i_mode);
+    archive_entry_set_uid(entry, inode_uid(*inode));
+    archive_entry_set_gid(entry, inode_gid(*inode));
+    archive_entry_set_mtime(entry, inode->i_mtime, 0);
+    if (earlier != NULL)
+        archive_entry_set_hardlink(entry, earlier);
+    else if (type == S_IFREG)
+        archive_entry_set_size(entry, (la_int64_t)EXT2_I_SIZE(inode));
+    else if (type == S_IFLNK && read_link(export, number, inode, target) == 0)
+        archive_entry_set_symlink(entry, target);
+    note_name(export, export->path);
+    if (export->result == 0 && archive_write_header(export->archive, entry) < ARCHIVE_WARN)
+        (void)fail_archive(export);
+    archive_entry_free(entry);
+    if (export->result == 0 && type == S_IFREG && earlier == NULL)
+        (void)write_content(export, number);
+    return export->result;
+}
+
+static int visit(struct ext2_dir_entry *found, int offset, int block_size, char *buffer, void *context);
+
+static int walk(struct export *export, ext2_ino_t folder)
+{
+    if (export->depth >= DEPTH_MAX)
+        return fail_volume(export, export->path, EXT2_ET_DIR_CORRUPTED);
+    export->depth++;
+    errcode_t code = ext2fs_dir_iterate(export->fs, folder, 0, NULL, visit, export);
+    export->depth--;
+    if (code != 0 && export->result == 0)
+        (void)fail_volume(export, export->path, code);
+    return export->result;
+}
+
+static bool is_own_name(const char *name, size_t length)
+{
+    return (length == 1 && name[0] == '.') || (length == 2 && memcmp(name, "..", 2) == 0);
+}
+
+/* Called for each name of a folder. */
+static int visit(struct ext2_dir_entry *found, int offset, int block_size, char *buffer, void *context)
+{
+    struct export *export = context;
+    struct ext2_inode inode;
+    size_t length = (size_t)ext2fs_dirent_name_len(found);
+    size_t before = export->path_length;
+    (void)offset;
+    (void)block_size;
+    (void)buffer;
+    if (is_own_name(found->name, length) ||
+        (export->depth == 1 && length == 10 && memcmp(found->name, "lost+found", 10) == 0))
+        return 0;
+    if (before + length + 2 > sizeof(export->path)) {
+        (void)fail_volume(export, "a very long path", EXT2_ET_DIR_CORRUPTED);
+        return DIRENT_ABORT;
+    }
+    if (before > 0)
+        export->path[export->path_length++] = '/';
+    memcpy(export->path + export->path_length, found->name, length);
+    export->path_length += length;
+    export->path[export->path_length] = '\0';
+    errcode_t code = ext2fs_read_inode(export->fs, found->inode, &inode);
+    unsigned type = inode.i_mode & (unsigned)S_IFMT;
+    if (code != 0)
+        (void)fail_volume(export, export->path, code);
+    else if ((type == S_IFREG || type == S_IFDIR || type == S_IFLNK) &&
+             write_entry(export, found->inode, &inode) == 0 && type == S_IFDIR)
+        (void)walk(export, found->inode);
+    export->path_length = before;
+    export->path[before] = '\0';
+    return export->result < 0 ? DIRENT_ABORT : 0;
+}
+
+static int export_ext4(struct export *export, const char *path)
+{
+    errcode_t code = ext2fs_open(path, EXT2_FLAG_64BITS, 0, 0, unix_io_manager, &export->fs);
+    if (code != 0)
+        return fail_volume(export, path, code);
+    int result = walk(export, EXT2_ROOT_INO);
+    (void)ext2fs_close_free(&export->fs);
+    for (size_t i = 0; i < export->seen_count; i++)
+        free(export->seen[i].path);
+    free(export->seen);
+    return result;
+}
+
+/* The entries of a newc archive, as they are. */
+static int export_initrd(struct export *export, const char *path)
+{
+    bt_auto_archive *reader = archive_read_new();
+    struct archive_entry *entry;
+    (void)archive_read_support_format_cpio(reader);
+    if (archive_read_open_filename(reader, path, CHUNK_SIZE) != ARCHIVE_OK)
+        return bt_fail(export->error, BT_EXIT_ERROR, bt_archive_errno(reader), NULL, "cannot read %s: %s",
+                       path, archive_error_string(reader));
+    while (export->result == 0 && archive_read_next_header(reader, &entry) == ARCHIVE_OK) {
+        note_name(export, archive_entry_pathname(entry));
+        if (archive_write_header(export->archive, entry) < ARCHIVE_WARN)
+            return fail_archive(export);
+        la_ssize_t got = 0;
+        while (export->result == 0 &&
+               (got = archive_read_data(reader, export->chunk, sizeof(export->chunk))) > 0)
+            (void)write_data(export, export->chunk, (size_t)got);
+    }
+    return export->result;
+}
+
+static int add(struct export *export, const struct bt_image_addition *addition)
+{
+    bt_auto_buffer content = {0};
+    struct archive_entry *entry = archive_entry_new();
+    archive_entry_set_pathname(entry, addition->path);
+    archive_entry_set_mode(entry, addition->mode | (addition->host_path != NULL ? S_IFREG : S_IFDIR));
+    archive_entry_set_uid(entry, addition->owner);
+    archive_entry_set_gid(entry, addition->owner);
+    archive_entry_set_mtime(entry, 0, 0);
+    if (addition->host_path != NULL)
+        export->result = bt_file_read(addition->host_path, 64UL << 20, &content, export->error);
+    archive_entry_set_size(entry, (la_int64_t)content.length);
+    if (export->result == 0 && archive_write_header(export->archive, entry) < ARCHIVE_WARN)
+        (void)fail_archive(export);
+    archive_entry_free(entry);
+    if (export->result == 0 && content.length > 0)
+        (void)write_data(export, content.data, content.length);
+    return export->result;
+}
+
+static bool is_ext4(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 5 && strcmp(path + length - 5, ".ext4") == 0;
+}
+
+int bt_image_export(const struct bt_image *image, const struct bt_image_addition *additions, size_t count,
+                    int tar_fd, struct bt_error *error)
+{
+    bt_auto_archive *archive = archive_write_new();
+    struct export *export = bt_new(1, sizeof(*export));
+    export->archive = archive;
+    export->additions = additions;
+    export->addition_count = count;
+    export->error = error;
+    if (archive_write_set_format_pax_restricted(archive) != ARCHIVE_OK ||
+        archive_write_open_fd(archive, tar_fd) != ARCHIVE_OK)
+        (void)fail_archive(export);
+    if (export->result == 0)
+        export->result =
+            is_ext4(image->path) ? export_ext4(export, image->path) : export_initrd(export, image->path);
+    for (size_t i = 0; export->result == 0 && i < count; i++)
+        if ((export->is_there >> i & 1) == 0)
+            (void)add(export, &additions[i]);
+    if (export->result == 0 && archive_write_close(archive) != ARCHIVE_OK)
+        (void)fail_archive(export);
+    int result = export->result;
+    free(export);
+    return result;
+}

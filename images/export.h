@@ -1,0 +1,24 @@
+/* A cached image as a tar stream: what a container engine imports. The same bytes as the virtual machine's
+ * disk or initrd, so both forms of an image have one recipe, one build and one digest.
+ */
+#ifndef BERTH_IMAGES_EXPORT_H
+#define BERTH_IMAGES_EXPORT_H
+
+#include "images/images.h"
+
+/* A file of the host, or a folder (host_path NULL), that the image gets if it has nothing of the name.
+ * Parents first, at most 64. */
+struct bt_image_addition {
+    const char *path; /* in the image, relative */
+    const char *host_path;
+    unsigned mode;
+    unsigned owner; /* uid and gid */
+};
+
+/* Writes the tar to a descriptor: the image's files (an ext4 image or a newc archive, by what image->path
+ * holds), then the additions. Device nodes, sockets and extended attributes are left out. -EPIPE: nobody
+ * reads any more. */
+int bt_image_export(const struct bt_image *image, const struct bt_image_addition *additions, size_t count,
+                    int tar_fd, struct bt_error *error);
+
+#endif

@@ -1,0 +1,40 @@
+/* HTTP/1.1 over a unix socket (libcurl), and connections that become a plain stream of bytes after it.
+ *
+ * For services of this machine only: there is no name, no proxy, no redirect and no TLS here.
+ */
+#ifndef BERTH_LIB_HTTP_H
+#define BERTH_LIB_HTTP_H
+
+#include <sys/types.h>
+
+#include "lib/error.h"
+#include "lib/memory.h"
+
+struct bt_http_request {
+    const char *socket_path;
+    const char *method;
+    const char *path;         /* with its query, percent-encoded by the caller */
+    const char *content_type; /* of the body; NULL = application/json */
+    const void *body;         /* NULL = none; wiped by nobody: the caller owns it */
+    size_t body_length;
+    /* A body of unknown length instead, sent in chunks: called until it returns 0 (the end) or a negative
+     * errno. */
+    ssize_t (*read_body)(void *context, char *ret_data, size_t size);
+    void *context;
+    size_t answer_max; /* bytes; more is -EFBIG. 0 = 16 MiB */
+    long timeout_ms;   /* of the whole exchange; 0 = none */
+};
+
+/* One exchange. *ret_status: the HTTP status; ret_answer: its body (the caller frees it). Errors: -ENOENT,
+ * -ECONNREFUSED, -EACCES the socket; -ETIMEDOUT; -EFBIG; what read_body said; -EIO anything else. error says
+ * what failed, without a hint: the caller knows whom it called. */
+int bt_http_call(const struct bt_http_request *request, long *ret_status, struct bt_buffer *ret_answer,
+                 struct bt_error *error);
+
+/* Asks to turn the connection into a stream ("Connection: Upgrade", "Upgrade: tcp"; method POST, a JSON body
+ * or NULL). Status 101 and 200 both mean yes: *ret_fd is then the stream, non-blocking, owned by the caller.
+ * Any other status is in *ret_status with its body in ret_answer, and *ret_fd is -1. */
+int bt_http_upgrade(const char *socket_path, const char *path, const char *body, int timeout_ms, int *ret_fd,
+                    long *ret_status, struct bt_buffer *ret_answer, struct bt_error *error);
+
+#endif

@@ -1,0 +1,32 @@
+/* How the host talks to berth-init in a container (backends/docker*.c), where no initrd, no SSH and no serial
+ * port exist.
+ *
+ * "berth-init container ROLE" is the container's first process. On its standard input come, little-endian:
+ * u32 magic, u32 length of what follows, then files until that length is used up: u32 mode, u32 length of the
+ * name, u32 length of the content, name (relative, no NUL), content. They are placed below /run/berth, a
+ * tmpfs: nothing secret is in the container's stored configuration. Then berth-init prints the line
+ * BT_CONTAINER_READY. What follows on standard input is its lifeline: the line "poweroff", or its end (the
+ * keeper died), ends the container.
+ *
+ * "berth-init relay" (or "relay terminal") is what an exec starts, as the user of the command. Its standard
+ * input is frames: u8 type, u32 length (at most BT_RELAY_FRAME_MAX), content. Standard output and error are
+ * the command's, unframed. The command is "berth-init run" (vm/run_protocol.h), whose standard input is the
+ * content of the frames BT_RELAY_DATA. The end of standard input without BT_RELAY_END before it means that
+ * the host has gone: the command gets SIGHUP. So an engine that cannot half-close a stream, tell the size of
+ * a terminal in time, or end a command with its connection does no harm.
+ */
+#ifndef BERTH_VM_CONTAINER_PROTOCOL_H
+#define BERTH_VM_CONTAINER_PROTOCOL_H
+
+#define BT_CONTAINER_INIT "/berth/bin/berth-init" /* in every image */
+#define BT_CONTAINER_MAGIC 0x54435442U            /* "BTCT" */
+#define BT_CONTAINER_LENGTH_MAX (64U * 1024 * 1024)
+#define BT_CONTAINER_READY "berth-init: ready"
+
+#define BT_RELAY_HEADER_LENGTH 5U
+#define BT_RELAY_FRAME_MAX 32768U
+#define BT_RELAY_DATA 'd'
+#define BT_RELAY_END 'e'
+#define BT_RELAY_SIZE 'w' /* u16 columns, u16 rows */
+
+#endif
