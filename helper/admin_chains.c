@@ -4,6 +4,7 @@
  * and its last rule; a rule in between that drops our packets is not found.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <libmnl/libmnl.h>
 #include <libnftnl/chain.h>
 #include <libnftnl/expr.h>
@@ -151,12 +152,24 @@ static void tell_chain(const struct chain *chain)
 /* ---- iptables-legacy, which nftables does not show ------------------------------------------------------
  */
 
+/* Looking at a table by iptables-legacy makes it, so only if it is there. (The root of a user namespace may
+ * not read the names.) */
+static bool has_legacy_filter(void)
+{
+    char names[256] = "\n";
+    bt_auto_fd fd = open(LEGACY_TABLES, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == EACCES;
+    ssize_t got = read(fd, names + 1, sizeof(names) - 2);
+    return got > 0 && strstr(names, "\nfilter\n");
+}
+
 /* 1 when it drops what is forwarded; negative errno. */
 static int find_legacy(void)
 {
     static const char *const save[] = {IPTABLES_LEGACY, "-w", "5", "-S", NULL};
     static char rules[256 * 1024];
-    if (access(LEGACY_TABLES, F_OK) < 0 || access(IPTABLES_LEGACY, X_OK) < 0)
+    if (!has_legacy_filter() || access(IPTABLES_LEGACY, X_OK) < 0)
         return 0;
     int status = bt_admin_read_output(save, rules, sizeof(rules));
     if (status != 0)

@@ -7,7 +7,7 @@
  * others made.
  */
 #include <errno.h>
-#include <string.h>
+#include <unistd.h>
 
 #include "helper/admin.h"
 
@@ -99,7 +99,19 @@ static int set_firewalld(const struct bt_admin *admin)
         failed += set_rule(admin, "firewalld", &own_zone);
     if (admin->is_remove || !has_own_zone)
         failed += set_rule(admin, "firewalld", &trusted_zone);
+    if (admin->is_remove && has_own_zone)
+        bt_admin_tell("kept: the empty chains of firewalld's zone berth, until it reads its files again "
+                      "(firewall-cmd --reload, which drops what is not saved there)");
     return failed;
+}
+
+/* firewall-cmd alone would wait long for a firewalld that does not run. */
+static bool is_firewalld_running(void)
+{
+    int status =
+        bt_admin_spawn(ARGUMENTS(BT_ADMIN_SYSTEMCTL, "is-active", "--quiet", "firewalld.service"), true);
+    return (status == 0 || access("/run/systemd/system", F_OK) < 0) &&
+           bt_admin_spawn(ARGUMENTS(FIREWALL_CMD, "--state"), true) == 0;
 }
 
 int bt_admin_firewall(const struct bt_admin *admin)
@@ -113,7 +125,7 @@ int bt_admin_firewall(const struct bt_admin *admin)
         for (size_t j = 0; j < BT_ARRAY_LENGTH(places[i].rules); j++)
             failed += set_rule(admin, places[i].name, &places[i].rules[j]);
     }
-    if (bt_admin_spawn(ARGUMENTS(FIREWALL_CMD, "--state"), true) == 0) {
+    if (is_firewalld_running()) {
         found++;
         failed += set_firewalld(admin);
     }

@@ -271,8 +271,8 @@ int bt_admin_install(const struct bt_admin *admin)
         return 1;
     }
     if (make_accounts(admin) > 0 || install_files(admin, &has_changed) > 0 ||
-        (admin->is_setuid && bt_admin_give_setuid(admin) > 0) || start(admin, has_changed) > 0 ||
-        bt_admin_firewall(admin) > 0)
+        (admin->is_setuid && bt_admin_give_setuid(admin) > 0) || bt_admin_firewall(admin) > 0 ||
+        start(admin, has_changed) > 0)
         return 1;
     if (!admin->is_dry_run && bt_admin_find_blocking_chains() > 0)
         bt_admin_complain("agents reach nothing before those chains accept the interfaces of berth");
