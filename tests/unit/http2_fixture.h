@@ -59,7 +59,7 @@ struct world {
     struct bt_buffer input; /* the peer's: not parsed yet */
     struct bt_buffer log;   /* one line a frame */
     size_t data_length;     /* in DATA frames */
-    size_t magic_left; /* what a client says before its first frame */
+    size_t magic_left;      /* what a client says before its first frame */
     size_t output_most, memory_most;
 };
 
