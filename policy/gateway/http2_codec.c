@@ -199,6 +199,14 @@ static void tell_room(struct bt_http2 *http2)
     }
 }
 
+static void tell_capacity(struct bt_http2 *http2)
+{
+    if (!http2->has_capacity_news || http2->role != BT_HTTP2_CLIENT)
+        return;
+    http2->has_capacity_news = false;
+    http2->events->on_capacity(http2->context);
+}
+
 static void write_output(struct bt_http2 *http2)
 {
     struct evbuffer *output = bt_channel_output(http2->channel);
@@ -233,6 +241,10 @@ static void run(struct bt_http2 *http2)
     read_input(http2);
     if (!http2->is_freed && http2->stage == BT_HTTP2_OPEN)
         write_output(http2);
+    if (!http2->is_freed && http2->stage == BT_HTTP2_OPEN)
+        bt_http2_tell_failed(http2);
+    if (!http2->is_freed && http2->stage == BT_HTTP2_OPEN)
+        tell_capacity(http2);
     if (!http2->is_freed && http2->stage == BT_HTTP2_OPEN) {
         if (is_done(http2))
             end(http2, "ended in order");
@@ -339,14 +351,11 @@ size_t bt_http2_capacity(const struct bt_http2 *http2)
     return http2->stream_count < limit ? limit - http2->stream_count : 0;
 }
 
-struct bt_stream *bt_http2_open(struct bt_http2 *http2, const struct bt_stream_events *events, void *context)
+struct bt_stream *bt_http2_open(struct bt_http2 *http2)
 {
     if (bt_http2_capacity(http2) == 0)
         return NULL;
-    struct bt_http2_stream *stream = bt_http2_stream_new(http2, 0);
-    stream->base.events = events;
-    stream->base.context = context;
-    return &stream->base;
+    return &bt_http2_stream_new(http2, 0)->base;
 }
 
 bool bt_http2_allows_protocol(const struct bt_http2 *http2)

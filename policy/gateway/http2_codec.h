@@ -39,7 +39,8 @@ struct bt_http2_events {
     bool (*on_stream)(void *context, struct bt_stream *stream);
     /* A head was not HTTP, or told a lie (reason: a phrase); its stream was reset. May be NULL. */
     void (*on_malformed)(void *context, const char *reason);
-    /* Client: bt_http2_capacity or bt_http2_allows_protocol may have changed. May be NULL. */
+    /* Client: bt_http2_capacity, bt_http2_allows_protocol or bt_http2_stream_count may have changed. From the
+     * loop. */
     void (*on_capacity)(void *context);
     /* The connection is over and its streams were aborted; the owner calls bt_http2_free, now or later. Comes
      * once, from the event loop. reason: a phrase. */
@@ -57,8 +58,8 @@ struct bt_http2 *bt_http2_free(struct bt_http2 *http2);
 /* Ends in order: GOAWAY, the streams there are go on to their end, then on_end. */
 void bt_http2_drain(struct bt_http2 *http2);
 
-/* Client: another stream, for send_head. NULL when bt_http2_capacity is 0. */
-struct bt_stream *bt_http2_open(struct bt_http2 *http2, const struct bt_stream_events *events, void *context);
+/* Client: another stream: set its events and context, then send_head. NULL when bt_http2_capacity is 0. */
+struct bt_stream *bt_http2_open(struct bt_http2 *http2);
 /* Client: how many more streams may be opened now; 0 for good after a GOAWAY. */
 size_t bt_http2_capacity(const struct bt_http2 *http2);
 /* Client: whether requests with a protocol may be sent: the peer's SETTINGS said so (RFC 8441, 3). */

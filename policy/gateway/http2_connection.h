@@ -36,7 +36,9 @@ struct bt_http2_stream {
     bool is_end_on_wire; /* and END_STREAM left for the channel */
     bool is_deferred;    /* nghttp2 waits for output */
     bool is_drained;     /* nghttp2 took output since on_room */
-    bool is_silent;      /* no callback follows */
+    bool is_failed; /* what its owner said could not be sent: on_abort follows from the loop, and nothing else
+                     */
+    bool is_silent; /* no callback follows */
     bool is_released;
 };
 TAILQ_HEAD(bt_http2_stream_list, bt_http2_stream);
@@ -69,6 +71,7 @@ struct bt_http2 {
     bool is_draining; /* a drain was asked for */
     bool has_said_goodbye;
     bool is_blocked; /* not read, because it does not read */
+    bool has_failed_streams, has_capacity_news;
 };
 
 /* http2_session.c. The session starts with its SETTINGS; returns 0 or -ENOMEM. */
@@ -94,6 +97,7 @@ void bt_http2_stream_detach(struct bt_http2_stream *stream);
 void bt_http2_stream_lose(struct bt_http2_stream *stream, enum bt_abort reason);
 /* Resets it with this code (NGHTTP2_*), and on_abort (PROTOCOL), unless it is silent. */
 void bt_http2_stream_break(struct bt_http2_stream *stream, uint32_t code);
+void bt_http2_tell_failed(struct bt_http2 *http2); /* on_abort for streams that never reached nghttp2 */
 bool bt_http2_stream_is_complete(const struct bt_http2_stream *stream);
 
 #endif

@@ -40,7 +40,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     http2->head_ms = bt_clock_ms();
     if (http2->role == BT_HTTP2_SERVER && frame->headers.cat == NGHTTP2_HCAT_REQUEST)
         http2->head = bt_http2_head_new(BT_HTTP2_REQUEST);
-    else if (stream != NULL && !stream->is_silent)
+    else if (stream != NULL && !stream->is_silent && !stream->is_failed)
         http2->head = bt_http2_head_new(
             http2->role == BT_HTTP2_SERVER || stream->has_head ? BT_HTTP2_TRAILERS : BT_HTTP2_RESPONSE);
     return 0;
@@ -96,7 +96,7 @@ static int refuse_request(struct bt_http2 *http2, int32_t id, const struct bt_ht
 static int end_of_peer(struct bt_http2 *http2, struct bt_http2_stream *stream,
                        const struct bt_message *trailers)
 {
-    if (stream->is_silent || stream->has_ended)
+    if (stream->is_silent || stream->is_failed || stream->has_ended)
         return 0;
     stream->has_ended = true;
     stream->base.events->on_end(stream->base.context, &stream->base, trailers);
@@ -148,7 +148,7 @@ static int take_head(struct bt_http2 *http2, const nghttp2_frame *frame)
     if (http2->head->kind == BT_HTTP2_REQUEST)
         return take_request(http2, id, is_end);
     struct bt_http2_stream *stream = find(http2, id);
-    if (stream == NULL || stream->is_silent)
+    if (stream == NULL || stream->is_silent || stream->is_failed)
         return 0;
     if (bt_http2_head_finish(http2->head, http2->scheme) == NULL) {
         int result = tell_malformed(http2, http2->head->error);
@@ -192,18 +192,8 @@ static int take_settings(struct bt_http2 *http2, const nghttp2_frame *frame)
         return 0;
     if (http2->is_settled)
         bt_http2_spend(http2, COST_SETTINGS);
-    http2->is_settled = true;
-    if (http2->role == BT_HTTP2_CLIENT && http2->events->on_capacity != NULL)
-        http2->events->on_capacity(http2->context);
-    return go_on(http2);
-}
-
-static int take_goaway(struct bt_http2 *http2)
-{
-    bt_http2_spend(http2, COST_RESET);
-    if (http2->role == BT_HTTP2_CLIENT && http2->events->on_capacity != NULL)
-        http2->events->on_capacity(http2->context);
-    return go_on(http2);
+    http2->is_settled = http2->has_capacity_news = true;
+    return 0;
 }
 
 /* The second half of a drain: what was on its way when it began has come, for the answer to a PING came
@@ -233,7 +223,9 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     case NGHTTP2_SETTINGS:
         return take_settings(http2, frame);
     case NGHTTP2_GOAWAY:
-        return take_goaway(http2);
+        http2->has_capacity_news = true;
+        bt_http2_spend(http2, COST_RESET);
+        return 0;
     case NGHTTP2_RST_STREAM:
         bt_http2_spend(http2, COST_RESET);
         stream = find(http2, frame->hd.stream_id);
@@ -270,7 +262,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
      */
     if (nghttp2_session_consume_connection(session, length) != 0)
         return NGHTTP2_ERR_CALLBACK_FAILURE;
-    if (stream == NULL || stream->is_silent) {
+    if (stream == NULL || stream->is_silent || stream->is_failed) {
         (void)nghttp2_session_consume_stream(session, id, length);
         return 0;
     }
@@ -350,8 +342,6 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
     } else {
         bt_http2_stream_lose(stream, reason_of(stream, code));
     }
-    if (!http2->is_freed && http2->role == BT_HTTP2_CLIENT && http2->events->on_capacity != NULL)
-        http2->events->on_capacity(http2->context);
     return go_on(http2);
 }
 

@@ -29,6 +29,7 @@ void bt_http2_stream_detach(struct bt_http2_stream *stream)
     if (stream->is_drained)
         TAILQ_REMOVE(&http2->drained, stream, drained_link);
     http2->stream_count--;
+    http2->has_capacity_news = true;
     stream->is_drained = false;
     stream->http2 = NULL;
     (void)evbuffer_drain(stream->output, evbuffer_get_length(stream->output));
@@ -68,6 +69,7 @@ static void reset(struct bt_http2_stream *stream, uint32_t code)
     (void)evbuffer_drain(stream->output, evbuffer_get_length(stream->output));
     if (stream->id == 0) {
         bt_http2_stream_detach(stream);
+        bt_http2_schedule(http2);
         return;
     }
     if (nghttp2_submit_rst_stream(http2->session, NGHTTP2_FLAG_NONE, stream->id, code) != 0)
@@ -77,17 +79,40 @@ static void reset(struct bt_http2_stream *stream, uint32_t code)
 
 void bt_http2_stream_break(struct bt_http2_stream *stream, uint32_t code)
 {
-    if (stream->is_silent)
+    if (stream->is_silent || stream->is_failed)
         return;
     reset(stream, code);
     stream->base.events->on_abort(stream->base.context, &stream->base, BT_ABORT_PROTOCOL);
 }
 
-/* Something that must not be sent, or no memory for it: nobody gets a part of it. */
+/* Something that must not be sent, or no memory for it: nobody gets a part of it. Called from operations, so
+ * the owner is told later: by the end of the stream, or by bt_http2_tell_failed. */
 static int give_up(struct bt_http2_stream *stream)
 {
-    bt_http2_stream_break(stream, NGHTTP2_INTERNAL_ERROR);
+    struct bt_http2 *http2 = stream->http2;
+    stream->is_failed = http2->has_failed_streams = true;
+    (void)evbuffer_drain(stream->output, evbuffer_get_length(stream->output));
+    if (stream->id != 0 &&
+        nghttp2_submit_rst_stream(http2->session, NGHTTP2_FLAG_NONE, stream->id, NGHTTP2_INTERNAL_ERROR) != 0)
+        bt_http2_terminate(http2, NGHTTP2_INTERNAL_ERROR, "out of memory for this connection");
+    bt_http2_schedule(http2);
     return -EPIPE;
+}
+
+void bt_http2_tell_failed(struct bt_http2 *http2)
+{
+    struct bt_http2_stream *stream = TAILQ_FIRST(&http2->streams);
+    if (!http2->has_failed_streams)
+        return;
+    http2->has_failed_streams = false;
+    while (stream != NULL && !http2->is_freed) {
+        struct bt_http2_stream *next = TAILQ_NEXT(stream, link);
+        if (stream->is_failed && stream->id == 0) {
+            bt_http2_stream_lose(stream, BT_ABORT_PROTOCOL);
+            next = TAILQ_FIRST(&http2->streams); /* the owner may have let others go, too */
+        }
+        stream = next;
+    }
 }
 
 /* ---- the body
@@ -137,18 +162,18 @@ static void resume(struct bt_http2_stream *stream)
     bt_http2_schedule(stream->http2);
 }
 
+static bool may_send(const struct bt_http2_stream *stream)
+{
+    return stream->http2 != NULL && !stream->is_silent && !stream->is_failed && !stream->is_end_sent;
+}
+
 static size_t room(const struct bt_stream *base)
 {
     const struct bt_http2_stream *stream = (const struct bt_http2_stream *)base;
-    if (stream->http2 == NULL || stream->is_silent)
+    if (!may_send(stream))
         return BT_STREAM_HELD_MAX;
     size_t waiting = evbuffer_get_length(stream->output);
     return waiting < BT_STREAM_HELD_MAX ? BT_STREAM_HELD_MAX - waiting : 0;
-}
-
-static bool may_send(const struct bt_http2_stream *stream)
-{
-    return stream->http2 != NULL && !stream->is_silent && !stream->is_end_sent;
 }
 
 static int send_data(struct bt_stream *base, const void *data, size_t length)

@@ -182,7 +182,13 @@ static void on_connection_end(void *context, const char *reason)
     world.is_over = true;
 }
 
-static const struct bt_http2_events events = {on_stream, on_malformed, NULL, on_connection_end};
+static void on_capacity(void *context)
+{
+    (void)context;
+    maybe_free();
+}
+
+static const struct bt_http2_events events = {on_stream, on_malformed, on_capacity, on_connection_end};
 
 /* ---- what the owner does ----------------------------------------------------------------------------------
  */
@@ -309,7 +315,11 @@ static void play(bool is_client)
             struct owned *owned = free_place();
             if (owned != NULL) {
                 *owned = (struct owned){0};
-                owned->stream = bt_http2_open(world.http2, &stream_events, owned);
+                owned->stream = bt_http2_open(world.http2);
+                if (owned->stream != NULL) {
+                    owned->stream->events = &stream_events;
+                    owned->stream->context = owned;
+                }
             }
         } else if (what == 0xff) {
             memory_channel_end(world.channel, BT_CHANNEL_ENDED);

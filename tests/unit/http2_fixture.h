@@ -200,9 +200,11 @@ static const struct bt_http2_events events = {on_stream, on_malformed, on_capaci
 static inline struct seen *open_stream(void)
 {
     struct seen *seen = &world->seen[world->seen_count];
-    seen->stream = bt_http2_open(world->http2, &stream_events, seen);
+    seen->stream = bt_http2_open(world->http2);
     if (seen->stream == NULL)
         return NULL;
+    seen->stream->events = &stream_events;
+    seen->stream->context = seen;
     world->seen_count++;
     return seen;
 }
