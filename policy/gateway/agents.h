@@ -15,10 +15,11 @@
 #include "policy/gateway/credential.h"
 #include "policy/rules/rules.h"
 
-#define BT_AGENTS_MAX 4096        /* entries: more than there are slots */
-#define BT_AGENT_WAITERS_MAX 512  /* callers that wait for one agent's answer */
-#define BT_AGENT_SESSIONS_MAX 256 /* connections of one agent */
-#define BT_AGENT_GRACE_MS 60000   /* how long an unreachable orchestrator is covered */
+#define BT_AGENTS_MAX 4096         /* entries: more than there are slots */
+#define BT_AGENT_WAITERS_MAX 512   /* callers that wait for one agent's answer */
+#define BT_AGENT_SESSIONS_MAX 256  /* connections of one agent */
+#define BT_AGENT_EXCHANGES_MAX 512 /* requests of one agent at once: HTTP/2 has many in a connection */
+#define BT_AGENT_GRACE_MS 60000    /* how long an unreachable orchestrator is covered */
 
 struct bt_agents;
 struct bt_session;
@@ -38,8 +39,9 @@ struct bt_agent {
     struct bt_credentials *credentials; /* NULL: none */
     uint32_t gateway_address;
     struct bt_agent_counters counters;
-    bool has_news;                                    /* counters changed since they were reported */
-    unsigned session_count;                           /* connections, those of DNS among them */
+    bool has_news;          /* counters changed since they were reported */
+    unsigned session_count; /* connections, those of DNS among them */
+    unsigned exchange_count;
     unsigned dns_connection_count, dns_pending_count; /* of dns_server.c */
     int64_t record_credit_ms[2]; /* of the records' rate limit (report.c): refused, allowed */
     /* Inside agents.c: */

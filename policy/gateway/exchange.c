@@ -30,6 +30,7 @@ void bt_exchange_end(struct bt_exchange *exchange)
         return;
     exchange->is_ending = true;
     TAILQ_REMOVE(&exchange->session->exchanges, exchange, link);
+    exchange->session->agent->exchange_count--;
     bt_report_counters(exchange->session->gateway->report, exchange->session->agent);
     bt_agent_waiter_cancel(&exchange->waiter);
     bt_upstream_wait_cancel(&exchange->wait);
@@ -184,6 +185,7 @@ static void ask_upstream(struct bt_exchange *exchange, int64_t idle_ms_max)
         .port = exchange->port,
         .is_tls = exchange->session->is_tls,
         .may_be_private = exchange->verdict.may_be_private,
+        .is_protocol = exchange->is_asking_protocol,
         .idle_ms_max = idle_ms_max,
     };
     bt_upstreams_ask(exchange->session->gateway->upstreams, &target, &exchange->wait, on_upstream, exchange);
@@ -332,6 +334,7 @@ void bt_exchange_start(struct bt_session *session, struct bt_stream *stream)
     exchange->agent = stream;
     exchange->since_ms = bt_clock_ms();
     TAILQ_INSERT_TAIL(&session->exchanges, exchange, link);
+    session->agent->exchange_count++;
     stream->events = &bt_exchange_agent_events;
     stream->context = exchange;
 }

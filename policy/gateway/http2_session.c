@@ -52,7 +52,7 @@ static void *take_other(void *memory, size_t size, void *context)
     size_t before = memory != NULL ? malloc_usable_size(memory) : 0;
     if (size > before && !may_take(http2, 1, size - before))
         return NULL;
-    void *other = realloc(memory, size);
+    void *other = realloc(memory, size > 0 ? size : 1);
     if (other == NULL)
         return NULL;
     http2->memory -= before;

@@ -25,6 +25,8 @@ static void free_stream(struct bt_http2_stream *stream)
 void bt_http2_stream_detach(struct bt_http2_stream *stream)
 {
     struct bt_http2 *http2 = stream->http2;
+    if (http2 == NULL)
+        return;
     TAILQ_REMOVE(&http2->streams, stream, link);
     if (stream->is_drained)
         TAILQ_REMOVE(&http2->drained, stream, drained_link);

@@ -26,6 +26,7 @@ void bt_session_end(struct bt_session *session)
     bt_dial_cancel(session->dial);
     bt_channel_free(session->upstream);
     bt_http1_free(session->http1);
+    bt_http2_free(session->http2);
     bt_channel_free(session->channel);
     free(session);
 }
@@ -175,6 +176,8 @@ static int64_t limit_of(struct bt_session *session)
     case BT_STAGE_HTTP:
         break;
     }
+    if (session->http2 != NULL)
+        return 0; /* the codec has limits of its own */
     enum bt_http1_state state = bt_http1_state_of(session->http1);
     if (state != session->http1_state)
         session->since_ms = bt_clock_ms();

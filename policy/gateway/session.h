@@ -12,6 +12,7 @@
 #include "policy/gateway/dial.h"
 #include "policy/gateway/hello.h"
 #include "policy/gateway/http1_codec.h"
+#include "policy/gateway/http2_codec.h"
 #include "policy/gateway/refusal.h"
 
 #define BT_SESSION_START_MS 30000 /* for a head, a ClientHello, a handshake */
@@ -42,7 +43,8 @@ struct bt_session {
     enum bt_stage stage;
     int64_t since_ms;           /* when the stage, or the codec's state, began */
     struct bt_channel *channel; /* the agent's, while no codec has it */
-    struct bt_http1 *http1;
+    struct bt_http1 *http1;     /* one of the two, when requests come */
+    struct bt_http2 *http2;
     enum bt_http1_state http1_state; /* at the last sweep */
     TAILQ_HEAD(bt_exchanges, bt_exchange) exchanges;
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "policy/gateway/exchange.h"
+#include "policy/gateway/tls.h"
 #include "policy/rules/service.h"
 
 /* On the proxy port each head carries the identity token, until a CONNECT was answered. */
@@ -46,6 +47,34 @@ static void on_close(void *context)
 static const struct bt_http1_events http1_events = {
     .on_stream = on_stream, .on_fault = on_fault, .on_close = on_close};
 
+/* ---- HTTP/2 -----------------------------------------------------------------------------------------------
+ */
+
+static bool on_http2_stream(void *context, struct bt_stream *stream)
+{
+    struct bt_session *session = context;
+    if (session->agent->exchange_count >= BT_AGENT_EXCHANGES_MAX) {
+        bt_session_record(session, false, "too-many", "too many requests at once");
+        return false;
+    }
+    bt_exchange_start(session, stream);
+    return true;
+}
+
+static void on_http2_malformed(void *context, const char *reason)
+{
+    bt_session_record(context, false, "bad-request", reason);
+}
+
+static void on_http2_end(void *context, const char *reason)
+{
+    (void)reason;
+    bt_session_end(context);
+}
+
+static const struct bt_http2_events http2_events = {
+    .on_stream = on_http2_stream, .on_malformed = on_http2_malformed, .on_end = on_http2_end};
+
 void bt_session_serve(struct bt_session *session)
 {
     struct bt_http1_settings settings = {
@@ -53,6 +82,11 @@ void bt_session_serve(struct bt_session *session)
         .scheme = session->is_tls ? "https" : "http",
     };
     bt_session_set_stage(session, BT_STAGE_HTTP);
+    if (session->is_tls && bt_tls_is_http2(bt_channel_ssl(session->channel))) {
+        session->http2 = bt_http2_new(session->gateway->base, BT_TAKE(session->channel), BT_HTTP2_SERVER,
+                                      "https", &http2_events, session);
+        return;
+    }
     session->http1_state = BT_HTTP1_IDLE;
     session->http1 = bt_http1_new(BT_TAKE(session->channel), &settings, &http1_events, session);
 }

@@ -38,8 +38,8 @@ static int choose_protocol(SSL *ssl, const unsigned char **ret_chosen, unsigned 
     unsigned char *chosen;
     (void)ssl;
     (void)context;
-    if (SSL_select_next_proto(&chosen, ret_length, ALPN_HTTP1, ALPN_HTTP1_LENGTH, offered, offered_length) !=
-        OPENSSL_NPN_NEGOTIATED)
+    if (SSL_select_next_proto(&chosen, ret_length, alpn_both, sizeof(alpn_both) - 1, offered,
+                              offered_length) != OPENSSL_NPN_NEGOTIATED)
         return SSL_TLSEXT_ERR_ALERT_FATAL;
     *ret_chosen = chosen;
     return SSL_TLSEXT_ERR_OK;

@@ -8,6 +8,7 @@
 #include "policy/gateway/clock.h"
 #include "policy/gateway/dial.h"
 #include "policy/gateway/http1_codec.h"
+#include "policy/gateway/http2_codec.h"
 #include "policy/gateway/tls.h"
 
 #define BUCKETS 1024
@@ -16,7 +17,7 @@ enum state {
     DIALLING,
     SECURING, /* the TLS handshake is under way */
     IDLE,
-    BUSY,
+    BUSY, /* carries a request, or, with HTTP/2, some */
 };
 
 struct bt_upstream {
@@ -27,16 +28,20 @@ struct bt_upstream {
     uint32_t agent_address, generation;
     uint16_t slot, port;
     bool is_tls, may_be_private;
+    bool may_http2; /* it was offered */
     char host[BT_HOST_NAME_SIZE];
 
     enum state state;
     int64_t since_ms;
     bool is_retired; /* carries what it carries, and nothing more */
+    bool has_carried;
     struct bt_dial *dial;
     struct bt_channel *channel; /* until a codec owns it */
-    struct bt_http1 *http1;
+    struct bt_http1 *http1;     /* one of the two, once it is established */
+    struct bt_http2 *http2;
     uint32_t address;
-    TAILQ_HEAD(bt_upstream_waits, bt_upstream_wait) waits;
+    struct bt_upstream_waits waits;
+    size_t wait_count; /* of all that ever waited here */
 };
 
 struct bt_upstreams {
@@ -75,7 +80,7 @@ static void free_upstream(struct bt_upstream *upstream)
 {
     struct bt_upstream_wait *wait;
     TAILQ_FOREACH(wait, &upstream->waits, link)
-    wait->upstream = NULL;
+    wait->list = NULL;
     LIST_REMOVE(upstream, bucket_link);
     TAILQ_REMOVE(&upstream->pool->ages[upstream->state], upstream, age_link);
     upstream->pool->count--;
@@ -83,6 +88,7 @@ static void free_upstream(struct bt_upstream *upstream)
     bt_dial_cancel(upstream->dial);
     bt_channel_free(upstream->channel);
     bt_http1_free(upstream->http1);
+    bt_http2_free(upstream->http2);
     free(upstream);
 }
 
@@ -100,28 +106,44 @@ struct bt_upstreams *bt_upstreams_free(struct bt_upstreams *upstreams)
 /* ---- answers ----------------------------------------------------------------------------------------------
  */
 
+/* Moves all waits to a list of the caller's, from where each may still be cancelled. */
+static void take_waits(struct bt_upstream *upstream, struct bt_upstream_waits *waits)
+{
+    struct bt_upstream_wait *wait;
+    TAILQ_INIT(waits);
+    TAILQ_CONCAT(waits, &upstream->waits, link);
+    TAILQ_FOREACH(wait, waits, link)
+    wait->list = waits;
+}
+
+static struct bt_upstream_wait *next_wait(struct bt_upstream_waits *waits)
+{
+    struct bt_upstream_wait *wait = TAILQ_FIRST(waits);
+    bt_upstream_wait_cancel(wait);
+    return wait;
+}
+
 /* The connection does not come up: whoever waits for it is told, and it goes. */
 static void fail(struct bt_upstream *upstream, const struct bt_upstream_result *result)
 {
-    struct bt_upstream_waits waits = TAILQ_HEAD_INITIALIZER(waits);
-    struct bt_upstream_wait *wait;
-    TAILQ_CONCAT(&waits, &upstream->waits, link);
-    TAILQ_FOREACH(wait, &waits, link)
-    wait->upstream = NULL;
+    struct bt_upstream_waits waits;
+    take_waits(upstream, &waits);
     free_upstream(upstream);
-    while ((wait = TAILQ_FIRST(&waits)) != NULL) {
-        TAILQ_REMOVE(&waits, wait, link);
+    while (!TAILQ_EMPTY(&waits)) {
+        struct bt_upstream_wait *wait = next_wait(&waits);
         wait->done(wait->context, result);
     }
 }
 
-/* Hands a stream of an idle connection to a caller. */
-static void serve(struct bt_upstream *upstream, bool is_reused,
+/* Hands a stream of an established connection to a caller. */
+static void serve(struct bt_upstream *upstream,
                   void (*done)(void *context, const struct bt_upstream_result *result), void *context)
 {
-    struct bt_upstream_result result = {.address = upstream->address, .is_reused = is_reused};
-    result.stream = bt_http1_open(upstream->http1);
-    set_state(upstream, BUSY);
+    struct bt_upstream_result result = {.address = upstream->address, .is_reused = upstream->has_carried};
+    result.stream = upstream->http2 != NULL ? bt_http2_open(upstream->http2) : bt_http1_open(upstream->http1);
+    upstream->has_carried = true;
+    if (upstream->state != BUSY)
+        set_state(upstream, BUSY);
     done(context, &result);
 }
 
@@ -144,7 +166,25 @@ static void on_close(void *context)
 
 static const struct bt_http1_events http1_events = {.on_idle = on_idle, .on_close = on_close};
 
-static void establish(struct bt_upstream *upstream)
+static void on_capacity(void *context)
+{
+    struct bt_upstream *upstream = context;
+    if (upstream->state == BUSY && bt_http2_stream_count(upstream->http2) == 0)
+        on_idle(upstream);
+}
+
+static void on_http2_end(void *context, const char *reason)
+{
+    (void)reason;
+    free_upstream(context);
+}
+
+static const struct bt_http2_events http2_events = {.on_capacity = on_capacity, .on_end = on_http2_end};
+
+static void place(struct bt_upstreams *upstreams, const struct bt_upstream_target *target,
+                  struct bt_upstream_wait *wait);
+
+static void start_codec(struct bt_upstream *upstream)
 {
     const struct bt_parent_proxy *parent = &upstream->pool->gateway->settings.parent;
     struct bt_http1_settings settings = {
@@ -153,14 +193,37 @@ static void establish(struct bt_upstream *upstream)
         .scheme = upstream->is_tls ? "https" : "http",
         .authorization = parent->authorization[0] != '\0' ? parent->authorization : NULL,
     };
-    struct bt_upstream_wait *wait = TAILQ_FIRST(&upstream->waits);
-    upstream->http1 = bt_http1_new(BT_TAKE(upstream->channel), &settings, &http1_events, upstream);
+    const SSL *ssl = bt_channel_ssl(upstream->channel);
+    if (ssl != NULL && bt_tls_is_http2(ssl))
+        upstream->http2 = bt_http2_new(upstream->pool->gateway->base, BT_TAKE(upstream->channel),
+                                       BT_HTTP2_CLIENT, settings.scheme, &http2_events, upstream);
+    else
+        upstream->http1 = bt_http1_new(BT_TAKE(upstream->channel), &settings, &http1_events, upstream);
     set_state(upstream, IDLE);
-    if (wait == NULL)
-        return; /* cancelled meanwhile; the next request may use it */
-    TAILQ_REMOVE(&upstream->waits, wait, link);
-    wait->upstream = NULL;
-    serve(upstream, false, wait->done, wait->context);
+}
+
+/* Callers may end connections, this one too: what is needed of it is copied. */
+static void establish(struct bt_upstream *upstream)
+{
+    struct bt_upstreams *pool = upstream->pool;
+    struct bt_upstream_waits waits;
+    char host[BT_HOST_NAME_SIZE];
+    struct bt_upstream_target target = {
+        .agent = bt_agents_get(pool->gateway->agents, upstream->agent_address),
+        .host = host,
+        .port = upstream->port,
+        .is_tls = upstream->is_tls,
+        .may_be_private = upstream->may_be_private,
+        .is_protocol = upstream->is_tls && !upstream->may_http2,
+    };
+    memcpy(host, upstream->host, sizeof(host));
+    take_waits(upstream, &waits);
+    if (upstream->is_retired) /* what is allowed changed on the way */
+        free_upstream(upstream);
+    else
+        start_codec(upstream); /* without a wait all were cancelled; the next request may use it */
+    while (!TAILQ_EMPTY(&waits))
+        place(pool, &target, next_wait(&waits));
 }
 
 static void on_secure(void *context)
@@ -206,7 +269,7 @@ static void on_dialled(void *context, const struct bt_dial_result *dialled)
         establish(upstream);
         return;
     }
-    SSL *ssl = bt_tls_connect(upstream->pool->gateway->tls, upstream->host, false, NULL);
+    SSL *ssl = bt_tls_connect(upstream->pool->gateway->tls, upstream->host, upstream->may_http2, NULL);
     if (ssl == NULL)
         abort(); /* out of memory, as in bt_new */
     set_state(upstream, SECURING);
@@ -234,15 +297,47 @@ static bool is_for(const struct bt_upstream *upstream, const struct bt_upstream_
            strcmp(upstream->host, target->host) == 0;
 }
 
-static struct bt_upstream *find_idle(struct bt_upstreams *upstreams, const struct bt_upstream_target *target)
+/* An HTTP/2 connection that carries something is alive; any that carries nothing may have been closed by the
+ * host just now, the more likely the longer ago it did. */
+static bool can_serve(const struct bt_upstream *upstream, const struct bt_upstream_target *target,
+                      int64_t oldest_ms)
+{
+    bool is_fresh = upstream->state == IDLE && upstream->since_ms >= oldest_ms;
+    if (upstream->is_retired)
+        return false;
+    if (upstream->http1 != NULL)
+        return is_fresh && bt_http1_state_of(upstream->http1) == BT_HTTP1_IDLE;
+    return upstream->http2 != NULL && target->idle_ms_max >= 0 && (is_fresh || upstream->state == BUSY) &&
+           bt_http2_capacity(upstream->http2) > 0 &&
+           (!target->is_protocol || bt_http2_allows_protocol(upstream->http2));
+}
+
+static struct bt_upstream *find(struct bt_upstreams *upstreams, const struct bt_upstream_target *target)
 {
     struct bt_upstream *upstream;
     int64_t oldest_ms = bt_clock_ms() - target->idle_ms_max;
     LIST_FOREACH(upstream, bucket_of(upstreams, target), bucket_link)
-    if (upstream->state == IDLE && !upstream->is_retired && is_for(upstream, target) &&
-        upstream->since_ms >= oldest_ms && bt_http1_state_of(upstream->http1) == BT_HTTP1_IDLE)
+    if (is_for(upstream, target) && can_serve(upstream, target, oldest_ms))
         return upstream;
     return NULL;
+}
+
+/* One that is on its way and may turn out to be HTTP/2, unless the host is known to speak HTTP/1.1. */
+static struct bt_upstream *find_promising(struct bt_upstreams *upstreams,
+                                          const struct bt_upstream_target *target)
+{
+    struct bt_upstream *upstream, *found = NULL;
+    LIST_FOREACH(upstream, bucket_of(upstreams, target), bucket_link)
+    {
+        if (!is_for(upstream, target) || upstream->is_retired)
+            continue;
+        if (upstream->http1 != NULL && upstream->may_http2)
+            return NULL;
+        if (upstream->may_http2 && upstream->wait_count < BT_HTTP2_STREAMS_MAX &&
+            (upstream->state == DIALLING || upstream->state == SECURING))
+            found = upstream;
+    }
+    return target->is_protocol ? NULL : found;
 }
 
 static struct bt_upstream *start(struct bt_upstreams *upstreams, const struct bt_upstream_target *target)
@@ -255,6 +350,7 @@ static struct bt_upstream *start(struct bt_upstreams *upstreams, const struct bt
     upstream->port = target->port;
     upstream->is_tls = target->is_tls;
     upstream->may_be_private = target->may_be_private;
+    upstream->may_http2 = target->is_tls && !target->is_protocol;
     upstream->since_ms = bt_clock_ms();
     memcpy(upstream->host, target->host, strlen(target->host) + 1);
     TAILQ_INIT(&upstream->waits);
@@ -266,33 +362,50 @@ static struct bt_upstream *start(struct bt_upstreams *upstreams, const struct bt
     return upstream;
 }
 
+static bool has_place(struct bt_upstreams *upstreams)
+{
+    if (upstreams->count >= upstreams->gateway->session_limit && !TAILQ_EMPTY(&upstreams->ages[IDLE]))
+        free_upstream(TAILQ_FIRST(&upstreams->ages[IDLE]));
+    return upstreams->count < upstreams->gateway->session_limit;
+}
+
+/* The wait is idle, and has its callback. */
+static void place(struct bt_upstreams *upstreams, const struct bt_upstream_target *target,
+                  struct bt_upstream_wait *wait)
+{
+    static const struct bt_upstream_result too_many = {
+        .status = 503, .rule = "too-many", .reason = "too many connections to hosts at once"};
+    struct bt_upstream *upstream = find(upstreams, target);
+    if (upstream != NULL) {
+        serve(upstream, wait->done, wait->context);
+        return;
+    }
+    upstream = find_promising(upstreams, target);
+    if (upstream == NULL && has_place(upstreams))
+        upstream = start(upstreams, target);
+    if (upstream == NULL) {
+        wait->done(wait->context, &too_many);
+        return;
+    }
+    wait->list = &upstream->waits;
+    upstream->wait_count++;
+    TAILQ_INSERT_TAIL(wait->list, wait, link);
+}
+
 void bt_upstreams_ask(struct bt_upstreams *upstreams, const struct bt_upstream_target *target,
                       struct bt_upstream_wait *wait,
                       void (*done)(void *context, const struct bt_upstream_result *result), void *context)
 {
-    struct bt_upstream *upstream = find_idle(upstreams, target);
-    if (upstream != NULL) {
-        serve(upstream, true, done, context);
-        return;
-    }
-    if (upstreams->count >= upstreams->gateway->session_limit && !TAILQ_EMPTY(&upstreams->ages[IDLE]))
-        free_upstream(TAILQ_FIRST(&upstreams->ages[IDLE]));
-    if (upstreams->count >= upstreams->gateway->session_limit) {
-        struct bt_upstream_result result = {
-            .status = 503, .rule = "too-many", .reason = "too many connections to hosts at once"};
-        done(context, &result);
-        return;
-    }
-    *wait = (struct bt_upstream_wait){.upstream = start(upstreams, target), .done = done, .context = context};
-    TAILQ_INSERT_TAIL(&wait->upstream->waits, wait, link);
+    *wait = (struct bt_upstream_wait){.done = done, .context = context};
+    place(upstreams, target, wait);
 }
 
 void bt_upstream_wait_cancel(struct bt_upstream_wait *wait)
 {
-    if (wait->upstream == NULL)
+    if (wait->list == NULL)
         return;
-    TAILQ_REMOVE(&wait->upstream->waits, wait, link);
-    wait->upstream = NULL;
+    TAILQ_REMOVE(wait->list, wait, link);
+    wait->list = NULL;
 }
 
 /* ---- housekeeping -----------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 /* Connections to allowed hosts, kept for the next request of the same agent.
  *
  * A connection belongs to one lease of an agent, one host and port, in clear or under TLS; nothing of it is
- * ever used for anybody else. Its name was resolved once, its address checked and its certificate verified
- * before the first byte of a request went out. Called by exchange.c.
+ * ever used for anybody else. Under TLS the host chooses between HTTP/1.1, with one request at a time, and
+ * HTTP/2, with many: requests that come while a connection is on its way wait to see. Its name was resolved
+ * once, its address checked and its certificate verified before the first byte of a request went out. Called
+ * by exchange.c.
  */
 #ifndef BERTH_POLICY_GATEWAY_UPSTREAM_H
 #define BERTH_POLICY_GATEWAY_UPSTREAM_H
@@ -24,6 +26,7 @@ struct bt_upstream_target {
     uint16_t port;
     bool is_tls;
     bool may_be_private;
+    bool is_protocol; /* the request asks for another protocol */
     /* A kept connection is taken when it was idle for at most this; negative: a new one is made. The host may
      * be closing a kept one just now, so what cannot be sent twice wants a short limit. */
     int64_t idle_ms_max;
@@ -38,10 +41,12 @@ struct bt_upstream_result {
     char reason[200];
 };
 
+TAILQ_HEAD(bt_upstream_waits, bt_upstream_wait);
+
 /* One caller's question; lives in the caller's memory until its answer or its end. */
 struct bt_upstream_wait {
     TAILQ_ENTRY(bt_upstream_wait) link;
-    struct bt_upstream *upstream; /* NULL: idle */
+    struct bt_upstream_waits *list; /* it is in; NULL: idle */
     void (*done)(void *context, const struct bt_upstream_result *result);
     void *context;
 };
