@@ -143,7 +143,9 @@ static const struct bt_http1_fault *take_request(struct bt_http1 *http1, const s
     const char *wrong = http1->settings.is_proxy ? take_proxy_target(head, message)
                                                  : take_origin_target(http1, head, message);
     fault = (struct bt_http1_fault){400, "host-mismatch", wrong};
-    if (wrong == NULL && expectations > 0 && !message->expects_continue)
+    if (wrong == NULL && message->authority.length == 0)
+        fault = (struct bt_http1_fault){400, "bad-request", "the request names no host"};
+    else if (wrong == NULL && expectations > 0 && !message->expects_continue)
         fault = (struct bt_http1_fault){417, "bad-request", "only 100-continue may be expected"};
     else if (wrong == NULL && !take_protocol(http1, head, message))
         fault = (struct bt_http1_fault){400, "bad-request", "the request for a WebSocket is malformed"};

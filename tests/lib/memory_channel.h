@@ -17,7 +17,7 @@ struct bt_channel {
     void *context;
     struct evbuffer *input, *output;
     enum bt_channel_end end;
-    bool is_stopped, was_above, is_finished;
+    bool is_stopped, was_above, is_finished, is_poked;
     bool *is_gone; /* of who made it: set when its owner frees it */
 };
 
@@ -53,6 +53,16 @@ static inline void memory_channel_end(struct bt_channel *channel, enum bt_channe
     channel->events->on_read(channel->context);
 }
 
+/* What bt_channel_poke asked for, as the loop would do it; until nothing is asked any more. The codec may
+ * free the channel. */
+static inline void memory_channel_turn(struct bt_channel *channel, const bool *is_gone)
+{
+    while (!*is_gone && channel->is_poked) {
+        channel->is_poked = false;
+        channel->events->on_read(channel->context);
+    }
+}
+
 /* Takes up to size bytes that the codec wrote. The codec may free the channel. */
 static inline size_t memory_channel_take(struct bt_channel *channel, void *data, size_t size)
 {
@@ -85,6 +95,11 @@ void bt_channel_set_events(struct bt_channel *channel, const struct bt_channel_e
 {
     channel->events = events;
     channel->context = context;
+}
+
+void bt_channel_poke(struct bt_channel *channel)
+{
+    channel->is_poked = true;
 }
 
 const SSL *bt_channel_ssl(const struct bt_channel *channel)
