@@ -8,7 +8,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "helper/trusted.h"
 
 #define FILE_SIZE_MAX 131072
 #define FIELDS 4
@@ -72,14 +73,6 @@ int bt_accounts_read(const char *path, const char *name, uint32_t *ret_number, u
     bt_auto_fd fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return -errno;
-    for (;;) {
-        if (length == sizeof(text))
-            return -EFBIG;
-        ssize_t got = read(fd, text + length, sizeof(text) - length);
-        if (got < 0)
-            return -errno;
-        if (got == 0)
-            return bt_accounts_find(text, length, name, ret_number, ret_second);
-        length += (size_t)got;
-    }
+    int error = bt_trusted_read(fd, text, sizeof(text), &length);
+    return error < 0 ? error : bt_accounts_find(text, length, name, ret_number, ret_second);
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "helper/say.h"
+#include "helper/trusted.h"
 
 static const char line_start[] = "{\"n\":";
 static const char before_key[] = ",\"before\":\"";
@@ -168,7 +169,7 @@ static int open_folder(const char *folder, int *ret_fd)
     bt_auto_fd fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &status) < 0)
         return -errno;
-    if (status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    if (!bt_trusted_is_roots(&status, S_IFDIR))
         return -EPERM;
     *ret_fd = bt_fd_take(&fd);
     return 0;
@@ -183,9 +184,7 @@ static int open_segment(int folder_fd, unsigned segment, off_t size, int *ret_fd
         openat(folder_fd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
     if (fd < 0 || fstat(fd, &status) < 0)
         return -errno;
-    bool is_ours = S_ISREG(status.st_mode) && status.st_uid == 0 && status.st_nlink == 1 &&
-                   (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-    if (!is_ours)
+    if (!bt_trusted_is_roots(&status, S_IFREG) || status.st_nlink != 1)
         return -EPERM;
     if (segment == 0 && flock(fd, LOCK_EX | LOCK_NB) < 0)
         return errno == EWOULDBLOCK ? -EALREADY : -errno;

@@ -8,11 +8,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "helper/say.h"
+#include "helper/trusted.h"
 
 #define FILE_SIZE_MAX 16384
 #define RESOLVERS_MAX BT_ARRAY_LENGTH(((struct bt_kernel_config *)NULL)->resolvers)
@@ -61,24 +61,6 @@ static bool is_word(struct span span, const char *word)
     return strlen(word) == span.length && memcmp(span.text, word, span.length) == 0;
 }
 
-static int parse_number(struct span value, uint64_t minimum, uint64_t maximum, uint32_t *ret_number)
-{
-    uint64_t number;
-    int error = bt_number_parse(value.text, value.length, minimum, maximum, &number);
-    if (error == 0)
-        *ret_number = (uint32_t)number;
-    return error;
-}
-
-static int parse_u16(struct span value, uint64_t minimum, uint64_t maximum, uint16_t *ret_number)
-{
-    uint32_t number;
-    int error = parse_number(value, minimum, maximum < UINT16_MAX ? maximum : UINT16_MAX, &number);
-    if (error == 0)
-        *ret_number = (uint16_t)number;
-    return error;
-}
-
 static int parse_address(struct span value, uint32_t *ret_address)
 {
     char text[BT_IPV4_TEXT_SIZE] = {0};
@@ -105,14 +87,6 @@ static int parse_resolvers(struct span value, struct bt_kernel_config *config)
     return 0;
 }
 
-static int parse_uplink(struct span value, bool *ret_deny_private)
-{
-    if (!is_word(value, "allow") && !is_word(value, "deny"))
-        return -EINVAL;
-    *ret_deny_private = is_word(value, "deny");
-    return 0;
-}
-
 /* An absolute path, or `none`. */
 static int parse_folder(struct span value, char ret_folder[BT_CONFIG_PATH_SIZE])
 {
@@ -126,44 +100,70 @@ static int parse_folder(struct span value, char ret_folder[BT_CONFIG_PATH_SIZE])
     return 0;
 }
 
-static int set_value(struct bt_config *config, struct span name, struct span value)
+/* ---- names -------------------------------------------------------------------------------------------- */
+
+enum form { FORM_U16, FORM_U32, FORM_ADDRESS, FORM_ADDRESSES, FORM_POLICY, FORM_FOLDER };
+#define ID_MAX (UINT32_MAX - 1)
+#define AT(member) offsetof(struct bt_config, member)
+
+static const struct setting {
+    const char *name;
+    enum form form;
+    size_t offset;
+    uint32_t minimum, maximum; /* of numbers */
+} settings[] = {
+    {"slots", FORM_U16, AT(kernel.pool.slots), 1, BT_POOL_SLOTS_MAX},
+    {"slots_per_uid", FORM_U16, AT(quota), 1, BT_POOL_SLOTS_MAX},
+    {"tap_base", FORM_ADDRESS, AT(kernel.pool.tap_base), 0, 0},
+    {"bridge_base", FORM_ADDRESS, AT(kernel.pool.bridge_base), 0, 0},
+    {"uplink_private", FORM_POLICY, AT(kernel.deny_private_uplink), 0, 0},
+    {"resolvers", FORM_ADDRESSES, AT(kernel), 0, 0},
+    {"agent_flows", FORM_U32, AT(kernel.agent_flows), 1, 1000000},
+    {"gateway_flows", FORM_U32, AT(kernel.gateway_flows), 1, 1000000},
+    {"requests_per_second", FORM_U32, AT(admission.rate), 1, 1000000},
+    {"requests_burst", FORM_U32, AT(admission.burst), 1, 1000000},
+    {"audit_folder", FORM_FOLDER, AT(audit_folder), 0, 0},
+    {"audit_lines", FORM_U32, AT(audit_lines), 8, 1048576},
+    {"uid_max", FORM_U32, AT(admission.uid_max), 0, ID_MAX},
+    {"user_uid", FORM_U32, AT(user_uid), 1, ID_MAX},
+    {"user_gid", FORM_U32, AT(user_gid), 1, ID_MAX},
+    {"socket_group", FORM_U32, AT(socket_gid), 0, ID_MAX},
+};
+
+static int parse_number(const struct setting *setting, struct span value, void *ret_number)
 {
-    struct bt_kernel_config *kernel = &config->kernel;
-    const uint64_t id_max = UINT32_MAX - 1;
-    if (is_word(name, "slots"))
-        return parse_u16(value, 1, BT_POOL_SLOTS_MAX, &kernel->pool.slots);
-    if (is_word(name, "slots_per_uid"))
-        return parse_u16(value, 1, BT_POOL_SLOTS_MAX, &config->quota);
-    if (is_word(name, "tap_base"))
-        return parse_address(value, &kernel->pool.tap_base);
-    if (is_word(name, "bridge_base"))
-        return parse_address(value, &kernel->pool.bridge_base);
-    if (is_word(name, "uplink_private"))
-        return parse_uplink(value, &kernel->deny_private_uplink);
-    if (is_word(name, "resolvers"))
-        return parse_resolvers(value, kernel);
-    if (is_word(name, "agent_flows"))
-        return parse_number(value, 1, 1000000, &kernel->agent_flows);
-    if (is_word(name, "gateway_flows"))
-        return parse_number(value, 1, 1000000, &kernel->gateway_flows);
-    if (is_word(name, "requests_per_second"))
-        return parse_number(value, 1, 1000000, &config->admission.rate);
-    if (is_word(name, "requests_burst"))
-        return parse_number(value, 1, 1000000, &config->admission.burst);
-    if (is_word(name, "audit_folder"))
-        return parse_folder(value, config->audit_folder);
-    if (is_word(name, "audit_lines"))
-        return parse_number(value, 8, 1048576, &config->audit_lines);
-    if (is_word(name, "uid_max"))
-        return parse_number(value, 0, id_max, &config->admission.uid_max);
-    if (is_word(name, "user_uid"))
-        return parse_number(value, 1, id_max, &config->user_uid);
-    if (is_word(name, "user_gid"))
-        return parse_number(value, 1, id_max, &config->user_gid);
-    if (is_word(name, "socket_group"))
-        return parse_number(value, 0, id_max, &config->socket_gid);
+    uint64_t number;
+    int error = bt_number_parse(value.text, value.length, setting->minimum, setting->maximum, &number);
+    if (error < 0)
+        return error;
+    if (setting->form == FORM_U16)
+        *(uint16_t *)ret_number = (uint16_t)number;
+    else
+        *(uint32_t *)ret_number = (uint32_t)number;
+    return 0;
+}
+
+static int set_value(struct bt_config *config, const struct setting *setting, struct span value)
+{
+    void *member = (uint8_t *)config + setting->offset;
+    switch (setting->form) {
+    case FORM_U16:
+    case FORM_U32:
+        return parse_number(setting, value, member);
+    case FORM_ADDRESS:
+        return parse_address(value, member);
+    case FORM_ADDRESSES:
+        return parse_resolvers(value, member);
+    case FORM_POLICY:
+        *(bool *)member = is_word(value, "deny");
+        return is_word(value, "allow") || is_word(value, "deny") ? 0 : -EINVAL;
+    case FORM_FOLDER:
+        return parse_folder(value, member);
+    }
     return -EINVAL;
 }
+
+/* ---- lines -------------------------------------------------------------------------------------------- */
 
 static int parse_line(struct span line, struct bt_config *config)
 {
@@ -178,7 +178,11 @@ static int parse_line(struct span line, struct bt_config *config)
         return -EINVAL;
     struct span name = {.text = line.text, .length = (size_t)(colon - line.text)};
     struct span value = {.text = colon + 1, .length = line.length - name.length - 1};
-    return set_value(config, trim(name), trim(value));
+    name = trim(name);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(settings); i++)
+        if (is_word(name, settings[i].name))
+            return set_value(config, &settings[i], trim(value));
+    return -EINVAL;
 }
 
 /* What single values cannot show. */
@@ -217,46 +221,22 @@ int bt_config_parse(const char *text, size_t length, struct bt_config *config, u
     return 0;
 }
 
-static int check_owner(int fd)
-{
-    struct stat status;
-    if (fstat(fd, &status) < 0)
-        return -errno;
-    if (!S_ISREG(status.st_mode) || status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return -EPERM;
-    return status.st_size > FILE_SIZE_MAX ? -EFBIG : 0;
-}
-
-static int read_all(int fd, char *ret_text, size_t *ret_length)
-{
-    size_t length = 0;
-    while (length < FILE_SIZE_MAX) {
-        ssize_t got = read(fd, ret_text + length, FILE_SIZE_MAX - length);
-        if (got < 0)
-            return -errno;
-        if (got == 0)
-            break;
-        length += (size_t)got;
-    }
-    *ret_length = length;
-    return 0;
-}
-
 int bt_config_read(const char *path, struct bt_config *config)
 {
     char text[FILE_SIZE_MAX];
+    struct stat status;
     size_t length = 0;
     unsigned line = 0;
     bt_auto_fd fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
+    if (fd < 0 || fstat(fd, &status) < 0)
         return -errno;
-    int error = check_owner(fd);
-    if (error == 0)
-        error = read_all(fd, text, &length);
+    int error =
+        bt_trusted_is_roots(&status, S_IFREG) ? bt_trusted_read(fd, text, sizeof(text), &length) : -EPERM;
     if (error == 0)
         error = bt_config_parse(text, length, config, &line);
     if (error == -EINVAL && line > 0)
-        bt_say_number("configuration line ", line, ": not `name: value` with a known name and a valid value");
+        bt_say_number("configuration line ", line,
+                      ": not `name: value` with a known name and a valid value; berth-helper(8) lists them");
     else if (error == -EINVAL)
         bt_say("configuration: tap_base must be a multiple of twice the slots, rounded up to a power of two, "
                "and bridge_base one of 8192 (a /19)");

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "helper/say.h"
+#include "helper/trusted.h"
 
 #define BACKLOG 128
 #define LOCK_NAME "helper.lock"
@@ -30,7 +31,7 @@ static int enter_directory(const char *path, gid_t group, bool is_for_all)
     bt_auto_fd fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &status) < 0)
         return -errno;
-    if (status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    if (!bt_trusted_is_roots(&status, S_IFDIR))
         return -EPERM;
     if (is_ours)
         return fchown(fd, 0, group) < 0 || fchmod(fd, is_for_all ? 0755 : 0750) < 0 ? -errno : 0;
@@ -97,15 +98,17 @@ static const char *advise(int error)
 {
     switch (error) {
     case -EALREADY:
-        return "another berth-helper serves this socket; stop it first";
+        return "stop the berth-helper that serves this socket first";
     case -EPERM:
-        return "its directory must belong to root and be writable by root alone";
+        return "its folder must belong to root and be writable by root alone: chown root, chmod 750";
     case -EACCES:
-        return "its directory must be open to the socket's group (0750 root:berth)";
+        return "its folder must be open to the socket's group: chown root:berth, chmod 750";
     case -ENOENT:
-        return "make the directories above it first";
+        return "make the folders above it first";
+    case -EINVAL:
+        return "give an absolute path with a folder: /run/berth/helper.sock";
     default:
-        return NULL;
+        return "the socket for clients cannot be made there; nothing was started";
     }
 }
 
@@ -122,7 +125,7 @@ int bt_listener_open(const char *socket_path, gid_t group, bool is_for_all, int 
         error = open_in_directory(directory, slash + 1, group, is_for_all, ret_listen_fd, ret_lock_fd);
     }
     if (error < 0)
-        bt_say_error("the socket for clients cannot be made", error, advise(error));
+        bt_say_error(socket_path, error, advise(error));
     return error;
 }
 

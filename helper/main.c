@@ -93,47 +93,48 @@ static uint64_t boottime_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+/* An account's number by its name, where the configuration has none. */
+static int resolve(const char *path, const char *name, const char *what, uint32_t *id, uint32_t *second_id)
+{
+    uint32_t number = 0, second = 0;
+    if (*id != BT_CONFIG_ID_UNSET)
+        return 0;
+    int error = bt_accounts_read(path, name, &number, second_id ? &second : NULL);
+    if (error < 0) {
+        bt_say_error(what, error, "run `berth-helper install`, or give the number in the configuration");
+        return error;
+    }
+    *id = number;
+    if (second_id && *second_id == BT_CONFIG_ID_UNSET)
+        *second_id = second;
+    return 0;
+}
+
 /* After this there are only numbers. */
-static int resolve_user(struct bt_config *config)
-{
-    uint32_t uid, gid;
-    if (config->user_uid != BT_CONFIG_ID_UNSET)
-        return 0;
-    int error = bt_accounts_read("/etc/passwd", USER_NAME, &uid, &gid);
-    if (error < 0) {
-        bt_say_error("user " USER_NAME " in /etc/passwd", error,
-                     "make it, or set user_uid in the configuration");
-        return error;
-    }
-    config->user_uid = uid;
-    if (config->user_gid == BT_CONFIG_ID_UNSET)
-        config->user_gid = gid;
-    return 0;
-}
-
-static int resolve_group(struct bt_config *config)
-{
-    uint32_t gid;
-    if (config->socket_gid != BT_CONFIG_ID_UNSET)
-        return 0;
-    int error = bt_accounts_read("/etc/group", GROUP_NAME, &gid, NULL);
-    if (error < 0) {
-        bt_say_error("group " GROUP_NAME " in /etc/group", error,
-                     "make it, or set socket_group in the configuration");
-        return error;
-    }
-    config->socket_gid = gid;
-    return 0;
-}
-
 static int resolve_accounts(struct bt_config *config)
 {
-    int error = resolve_user(config);
-    if (error < 0)
-        return error;
-    if (config->user_gid == BT_CONFIG_ID_UNSET)
+    int error = resolve("/etc/passwd", USER_NAME, "the user " USER_NAME " in /etc/passwd, whom it runs as",
+                        &config->user_uid, &config->user_gid);
+    if (error == 0 && config->user_gid == BT_CONFIG_ID_UNSET)
         config->user_gid = config->user_uid;
-    return resolve_group(config);
+    if (error == 0)
+        error = resolve("/etc/group", GROUP_NAME, "the group " GROUP_NAME " in /etc/group, who may connect",
+                        &config->socket_gid, NULL);
+    return error;
+}
+
+static const char *advise_config(int error)
+{
+    switch (error) {
+    case -ENOENT:
+        return "make this file, or leave out --config for the defaults";
+    case -EPERM:
+        return "it must be a regular file that root owns and nobody else can write: chown root, chmod 644";
+    case -EINVAL:
+        return "correct it; nothing was started";
+    default:
+        return "it is the configuration, without which nothing is started";
+    }
 }
 
 static int read_config(const struct options *options, struct bt_config *config)
@@ -144,8 +145,7 @@ static int read_config(const struct options *options, struct bt_config *config)
     if (error == -ENOENT && !options->config_path)
         error = 0;
     if (error < 0) {
-        bt_say_error("the configuration cannot be used", error,
-                     error == -EPERM ? "it must be a regular file of root that only root can write" : NULL);
+        bt_say_error(path, error, advise_config(error));
         return error;
     }
     if (options->user_uid != BT_CONFIG_ID_UNSET)
@@ -166,7 +166,8 @@ static int check_passed(int fd)
 {
     int error = fd < 0 ? 0 : bt_listener_check_passed(fd);
     if (error < 0)
-        bt_say_error("a passed socket is not a listening SOCK_SEQPACKET", error, "see the socket units");
+        bt_say_error("a passed socket is not a listening SOCK_SEQPACKET of AF_UNIX", error,
+                     "correct the socket units, or run `berth-helper install` to write them anew");
     return error;
 }
 
@@ -224,7 +225,7 @@ static int open_all(const struct options *options, const struct bt_config *confi
     error = bt_kernel_open(&config->kernel, &opened->kernel);
     if (error < 0)
         bt_say_error("the kernel's netlink sockets cannot be opened", error,
-                     "nf_tables and nf_conntrack_netlink must be available");
+                     "load the modules nf_tables and nf_conntrack_netlink; nothing was started");
     return error;
 }
 
@@ -234,19 +235,23 @@ static int give_up_rights(const struct bt_config *config)
     bool is_confined = false;
     int error = bt_privilege_drop(config->user_uid, config->user_gid);
     if (error < 0) {
-        bt_say_error("giving up root failed", error, "nothing was started");
+        bt_say_error("giving up root failed", error,
+                     "nothing was started; it must be started by root with CAP_SETUID, CAP_SETGID, "
+                     "CAP_SETPCAP and CAP_NET_ADMIN");
         return error;
     }
     error = bt_privilege_confine_files(&is_confined);
     if (error < 0) {
-        bt_say_error("/dev/net/tun cannot be used", error, "load the module tun");
+        bt_say_error("/dev/net/tun cannot be used", error, "load the module tun: modprobe tun");
         return error;
     }
     if (!is_confined)
-        bt_say("this kernel has no Landlock; going on without it");
+        bt_say("this kernel has no Landlock: what files the account " USER_NAME
+               " may open is the limit then");
     error = bt_privilege_confine_calls();
     if (error < 0)
-        bt_say_error("the system call filter cannot be set", error, NULL);
+        bt_say_error("the system call filter cannot be set", error,
+                     "nothing was started; the kernel needs CONFIG_SECCOMP_FILTER");
     return error;
 }
 
@@ -270,24 +275,37 @@ static int serve(const struct bt_config *config, const struct opened *opened)
     return error;
 }
 
+static const char *advise_state(int error)
+{
+    switch (error) {
+    case -EMFILE:
+        return "allow at least 128 descriptors: ulimit -n";
+    case -EPERM:
+        return "start it without a limit on CPU time and file size: ulimit -t, ulimit -f";
+    default:
+        return "nothing was started; /dev/null must be there";
+    }
+}
+
 static int run_listen(const struct options *options, char *const *environment)
 {
     struct bt_config config;
     struct bt_passed_sockets passed;
 
     if (geteuid() != 0) {
-        bt_say("must be started by root; it gives root up itself");
+        bt_say(
+            "listen must be started by root (it gives root up itself): use sudo, or the units of `install`");
         return 1;
     }
     int error = bt_sanitise_find_passed_sockets(environment, &passed);
     if (error < 0) {
         bt_say_error("LISTEN_FDS, LISTEN_PID and LISTEN_FDNAMES do not name the helper's sockets", error,
-                     "see the socket units");
+                     "correct the socket units, or run `berth-helper install` to write them anew");
         return 1;
     }
     error = bt_sanitise(passed.count);
     if (error < 0) {
-        bt_say_error("the inherited state cannot be made safe", error, NULL);
+        bt_say_error("what the starter left behind cannot be made safe", error, advise_state(error));
         return 1;
     }
     struct opened opened = {

@@ -71,34 +71,34 @@ static const char *describe(int error)
         int error;
         const char *text;
     } texts[] = {
-        {EPERM, "not permitted"},
-        {ENOENT, "no such file or object"},
-        {EINTR, "interrupted"},
-        {EIO, "input/output error"},
-        {EBADF, "bad descriptor"},
-        {EAGAIN, "not now"},
-        {ENOMEM, "out of memory"},
-        {EACCES, "access denied"},
-        {EBUSY, "in use"},
-        {EEXIST, "exists already"},
-        {ENODEV, "no such device"},
-        {ENOTDIR, "not a directory"},
-        {EINVAL, "invalid"},
+        {EPERM, "it is not permitted"},
+        {ENOENT, "it is not there"},
+        {EINTR, "a signal came in between"},
+        {EIO, "reading or writing failed"},
+        {EBADF, "a descriptor is not open"},
+        {EAGAIN, "it is not possible at this moment"},
+        {ENOMEM, "there is not enough memory"},
+        {EACCES, "access is denied"},
+        {EBUSY, "something else uses it"},
+        {EEXIST, "something of that name is there already"},
+        {ENODEV, "there is no such device"},
+        {ENOTDIR, "a part of its path is no folder"},
+        {EINVAL, "it is not of the form that it must have"},
         {ENFILE, "the system has no descriptor left"},
-        {EMFILE, "too few descriptors are allowed (ulimit -n)"},
-        {EFBIG, "file too large"},
-        {ENOSPC, "no space left"},
-        {EROFS, "read-only file system"},
-        {E2BIG, "too many"},
-        {ENAMETOOLONG, "name too long"},
-        {ENOSYS, "not in this kernel"},
-        {ELOOP, "a symbolic link is not followed"},
-        {EPROTONOSUPPORT, "protocol not in this kernel"},
-        {EOPNOTSUPP, "not supported by this kernel"},
-        {EADDRINUSE, "address in use"},
-        {ENOBUFS, "no buffer space"},
-        {EALREADY, "running already"},
-        {EUCLEAN, "the rules read back are not those written"},
+        {EMFILE, "this process may have too few descriptors"},
+        {EFBIG, "it is too large"},
+        {ENOSPC, "there is no space left for it"},
+        {EROFS, "the file system is read-only"},
+        {E2BIG, "there are too many of them"},
+        {ENAMETOOLONG, "its name is too long"},
+        {ENOSYS, "this kernel does not have the system call"},
+        {ELOOP, "it is a symbolic link, which is not followed"},
+        {EPROTONOSUPPORT, "its version or protocol is not known here"},
+        {EOPNOTSUPP, "this kernel does not support it"},
+        {EADDRINUSE, "its address is in use"},
+        {ENOBUFS, "the kernel has no buffer left"},
+        {EALREADY, "another berth-helper has it"},
+        {EUCLEAN, "what was read back is not what was written"},
     };
     for (size_t i = 0; i < BT_ARRAY_LENGTH(texts); i++)
         if (texts[i].error == error)
@@ -113,8 +113,8 @@ void bt_say_error(const char *what, int error, const char *hint)
     const char *reason = describe(positive);
     bt_text_add(&text, what);
     bt_text_add(&text, ": ");
-    bt_text_add(&text, reason ? reason : "error");
-    bt_text_add(&text, " (");
+    bt_text_add(&text, reason ? reason : "the kernel reports an error");
+    bt_text_add(&text, " (error ");
     bt_text_add_number(&text, (uint64_t)positive);
     bt_text_add(&text, ")");
     if (hint) {

@@ -1,7 +1,7 @@
 /* The helper's words on standard error, built by hand in fixed buffers and written by write(2).
  *
  * Used by all stages of the helper. No stdio, no locale, no memory of its own. Callers pass only their own
- * constant texts and numbers, never bytes of a client.
+ * constant texts, numbers, and paths of root's command line, never bytes of a client.
  */
 #ifndef BERTH_HELPER_SAY_H
 #define BERTH_HELPER_SAY_H
@@ -23,7 +23,8 @@ void bt_say_text(const struct bt_text *text);
 
 void bt_say(const char *message);
 void bt_say_number(const char *before, uint64_t number, const char *after);
-/* WHAT: reason of the (negative) errno; HINT, where HINT (what to do about it) may be NULL. */
+/* "WHAT: reason of the (negative) errno (error N); HINT": what failed, or the path of root's that is wrong;
+ * why; what to do, which may be NULL. */
 void bt_say_error(const char *what, int error, const char *hint);
 
 /* For what cannot be unless this program is wrong: says so and ends by a trap. The rules in the kernel stay
