@@ -101,14 +101,19 @@ static int tell(enum outcome outcome)
     return outcomes[outcome].status;
 }
 
+/* One byte, and then the end: the process that sent it is gone too when the caller learns of it. */
 static enum outcome hear(int report_fd)
 {
-    uint8_t byte = OUTCOME_CUT_OFF;
-    ssize_t got;
-    do {
-        got = read(report_fd, &byte, sizeof(byte));
-    } while (got < 0 && errno == EINTR);
-    return got == 1 && byte < OUTCOME_MAX ? (enum outcome)byte : OUTCOME_CUT_OFF;
+    uint8_t byte = OUTCOME_CUT_OFF, ignored;
+    bool has_byte = false;
+    for (;;) {
+        ssize_t got = read(report_fd, has_byte ? &ignored : &byte, sizeof(byte));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return byte < OUTCOME_MAX ? (enum outcome)byte : OUTCOME_CUT_OFF;
+        has_byte = true;
+    }
 }
 
 /* ---- nothing of the caller is left ----------------------------------------------------------------------
