@@ -196,7 +196,7 @@ int bt_admin_check_blocks(const struct bt_config *config)
 {
     const struct bt_pool *pool = &config->kernel.pool;
     struct block taps = {"tap_base", pool->tap_base, round_up(2U * pool->slots)};
-    struct block bridges = {"bridge_base", pool->bridge_base, round_up(8U * pool->slots)};
+    struct block bridges = {"bridge_base", pool->bridge_base, BT_POOL_BRIDGE_BLOCK};
     struct routes routes = {.items = calloc(ROUTES_MAX, sizeof(struct route))};
     int error = routes.items ? read_routes(&routes) : -ENOMEM;
     int taken = 0;

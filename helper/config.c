@@ -165,7 +165,8 @@ static int set_value(struct bt_config *config, const struct setting *setting, st
 
 /* ---- lines -------------------------------------------------------------------------------------------- */
 
-static int parse_line(struct span line, struct bt_config *config)
+/* *ret_wrong: where the name or value starts that cannot be used. */
+static int parse_line(struct span line, struct bt_config *config, const char **ret_wrong)
 {
     const char *comment = memchr(line.text, '#', line.length);
     if (comment)
@@ -173,15 +174,19 @@ static int parse_line(struct span line, struct bt_config *config)
     line = trim(line);
     if (line.length == 0)
         return 0;
+    *ret_wrong = line.text;
     const char *colon = memchr(line.text, ':', line.length);
     if (!colon)
         return -EINVAL;
     struct span name = {.text = line.text, .length = (size_t)(colon - line.text)};
-    struct span value = {.text = colon + 1, .length = line.length - name.length - 1};
+    struct span value = trim((struct span){.text = colon + 1, .length = line.length - name.length - 1});
     name = trim(name);
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(settings); i++)
-        if (is_word(name, settings[i].name))
-            return set_value(config, &settings[i], trim(value));
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(settings); i++) {
+        if (!is_word(name, settings[i].name))
+            continue;
+        *ret_wrong = value.text;
+        return set_value(config, &settings[i], value);
+    }
     return -EINVAL;
 }
 
@@ -196,7 +201,8 @@ static bool is_consistent(const struct bt_config *config)
            pool->bridge_base % BT_POOL_BRIDGE_BLOCK == 0 && pool->bridge_base != 0;
 }
 
-int bt_config_parse(const char *text, size_t length, struct bt_config *config, unsigned *ret_line)
+int bt_config_parse(const char *text, size_t length, struct bt_config *config,
+                    struct bt_config_place *ret_place)
 {
     struct bt_config parsed = *config;
     struct span rest = {.text = text, .length = length};
@@ -204,9 +210,10 @@ int bt_config_parse(const char *text, size_t length, struct bt_config *config, u
     while (rest.length > 0) {
         const char *end = memchr(rest.text, '\n', rest.length);
         struct span line = {.text = rest.text, .length = end ? (size_t)(end - rest.text) : rest.length};
+        const char *wrong = line.text;
         number++;
-        if (parse_line(line, &parsed) < 0) {
-            *ret_line = number;
+        if (parse_line(line, &parsed, &wrong) < 0) {
+            *ret_place = (struct bt_config_place){number, (unsigned)(wrong - line.text) + 1};
             return -EINVAL;
         }
         size_t used = line.length + (end ? 1 : 0);
@@ -214,11 +221,23 @@ int bt_config_parse(const char *text, size_t length, struct bt_config *config, u
         rest.length -= used;
     }
     if (!is_consistent(&parsed)) {
-        *ret_line = 0;
+        *ret_place = (struct bt_config_place){.line = 0};
         return -EINVAL;
     }
     *config = parsed;
     return 0;
+}
+
+static void say_place(const struct bt_config_place *place)
+{
+    struct bt_text text = {.length = 0};
+    bt_text_add(&text, "configuration line ");
+    bt_text_add_number(&text, place->line);
+    bt_text_add(&text, ", column ");
+    bt_text_add_number(&text, place->column);
+    bt_text_add(&text, ": not `name: value` with a known name and a valid value; "
+                       "berth-helper(8) lists them");
+    bt_say_text(&text);
 }
 
 int bt_config_read(const char *path, struct bt_config *config)
@@ -226,17 +245,16 @@ int bt_config_read(const char *path, struct bt_config *config)
     char text[FILE_SIZE_MAX];
     struct stat status;
     size_t length = 0;
-    unsigned line = 0;
+    struct bt_config_place place = {.line = 0};
     bt_auto_fd fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &status) < 0)
         return -errno;
     int error =
         bt_trusted_is_roots(&status, S_IFREG) ? bt_trusted_read(fd, text, sizeof(text), &length) : -EPERM;
     if (error == 0)
-        error = bt_config_parse(text, length, config, &line);
-    if (error == -EINVAL && line > 0)
-        bt_say_number("configuration line ", line,
-                      ": not `name: value` with a known name and a valid value; berth-helper(8) lists them");
+        error = bt_config_parse(text, length, config, &place);
+    if (error == -EINVAL && place.line > 0)
+        say_place(&place);
     else if (error == -EINVAL)
         bt_say("configuration: tap_base must be a multiple of twice the slots, rounded up to a power of two, "
                "and bridge_base one of 8192 (a /19)");

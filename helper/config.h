@@ -30,9 +30,13 @@ void bt_config_init(struct bt_config *ret_config);
  * nobody else can write. -EINVAL: a line is wrong; it has been said which. */
 int bt_config_read(const char *path, struct bt_config *config) BT_MUST_CHECK;
 
-/* Parses text[0..length) over the values that are there. *ret_line: the number of the wrong line on -EINVAL.
- */
+/* Where a name or value starts that cannot be used; both count from 1. line 0: values do not go together. */
+struct bt_config_place {
+    unsigned line, column;
+};
+
+/* Parses text[0..length) over the values that are there; *ret_place is set on -EINVAL. */
 int bt_config_parse(const char *text, size_t length, struct bt_config *config,
-                    unsigned *ret_line) BT_MUST_CHECK;
+                    struct bt_config_place *ret_place) BT_MUST_CHECK;
 
 #endif

@@ -8,7 +8,7 @@
 #   tool NAME UID ARGUMENT.. a client (tools/helper_tool.c) of a user in the group $GROUP; `tell NAME LINE` makes it act,
 #                            `heard NAME REGEX` waits for what it says, `fact NAME KEY` is a value of that
 #   end_tool NAME            ends the client, and with it its lease
-#   guest NAME NETNS         configures eth0 of the client's guest (--guest) as its lease says
+#   guest NAME NETNS [LENGTH] configures eth0 of the client's guest (--guest) as its lease says; prefix length, 31
 #   talk_start, talks, talk_pause   a connection between two guests, a line every 20 ms: see there
 #   helper_client, helper_is_healthy   a short-lived client of alice; is every rule what it should be?
 #
@@ -91,7 +91,7 @@ end_tool() {
 guest() {
     ip -n "$2" link set lo up
     ip -n "$2" link set eth0 address "$(fact "$1" guest_mac)" up
-    ip -n "$2" addr add "$(fact "$1" guest)/31" dev eth0
+    ip -n "$2" addr add "$(fact "$1" guest)/${3:-31}" dev eth0
     ip -n "$2" route add default via "$(fact "$1" host)"
 }
 

@@ -6,9 +6,9 @@
 #                        kept in build/hosts), boots the host, runs the script in it; returns only inside, in /root
 #   host_network         uplink eth0 198.51.100.2, and behind it somebody who answers on 203.0.113.10, port 8119
 #   host_users           accounts alice and bob (1000, 1001); not yet in the group berth
-#   host_agents USER...  a gateway and an agent for each, with leases and guests
-#   host_talk USER...    from now on the agent talks to its gateway (talks alice-agent), and the gateway to the uplink
-#                        (talks alice-gateway); host_works USER: do both of them get answers?
+#   host_agents USER...  a gateway, an agent and a gateway in a bridge (what a container has) for each, with leases and guests
+#   host_talk USER...    from now on the agent talks to its gateway (talks alice-agent), and both gateways to the uplink
+#                        (talks alice-gateway, alice-egress); host_works USER: do all of them get answers?
 #   host_adopted USER... has each of their slots been adopted since the last time?
 #   host_pause SINCE USER...   the longest pause of their traffic since then, in milliseconds
 #   host_agents_end USER...
@@ -163,6 +163,14 @@ host_agents() {
             tell "$name" keep
         done
         talk_serve "$user-gateway"
+        name=$user-egress
+        ip netns add "$name"
+        tool "$name" "$(id -u "$user")" bridge gateway 1
+        heard "$name" ^lease >/dev/null
+        ip link add "v-$user" type veth peer name eth0 netns "$name"
+        ip link set "v-$user" master "$(fact "$name" interface)" up
+        guest "$name" "$name" 29
+        tell "$name" keep
     done
 }
 
@@ -173,15 +181,16 @@ host_talk() {
         host=$(ip -n "$user-agent" route show default | awk '{ print $3 }')
         talk_start "$user-agent" "$user-agent" "$host"
         talk_start "$user-gateway" "$user-gateway" 203.0.113.10
+        talk_start "$user-egress" "$user-egress" 203.0.113.10
     done
 }
 
-host_works() { talks_on "$1-agent" && talks_on "$1-gateway"; }
+host_works() { talks_on "$1-agent" && talks_on "$1-gateway" && talks_on "$1-egress"; }
 
 host_adopted() {
     local user role
     for user; do
-        for role in gateway agent; do
+        for role in gateway agent egress; do
             heard "$user-$role" '^kept slot=' || return
             : >"$user-$role.out"
         done
@@ -191,7 +200,7 @@ host_adopted() {
 host_pause() {
     local since=$1 user names=()
     shift
-    for user; do names+=("$user-agent" "$user-gateway"); done
+    for user; do names+=("$user-agent" "$user-gateway" "$user-egress"); done
     talk_pause "$since" "${names[@]}"
 }
 
@@ -199,7 +208,8 @@ host_agents_end() {
     local user role
     talk_stop
     for user; do
-        for role in gateway agent; do
+        ip link del "v-$user"
+        for role in gateway agent egress; do
             end_tool "$user-$role"
             ip netns del "$user-$role"
         done

@@ -246,7 +246,7 @@ check_status "an option without its value" 64 '^usage:' "$HELPER" listen --socke
 check_status "not started by root" 1 'must be started by root' \
     setpriv --reuid "$ALICE" --regid "$ALICE" --clear-groups "$HELPER" listen
 printf 'slots: 8\nslotz: 9\n' >wrong.conf
-check_status "a wrong configuration names its line" 1 'configuration line 2' "$HELPER" listen --config /tmp/wrong.conf
+check_status "a wrong configuration names its line and column" 1 'configuration line 2, column 1:' "$HELPER" listen --config /tmp/wrong.conf
 cp helper.conf loose.conf && chmod 666 loose.conf
 check_status "a configuration that others can write" 1 'only root can write' "$HELPER" listen --config /tmp/loose.conf
 check_status "no account" 1 'user _berth in /etc/passwd.*user_uid' "$HELPER" listen

@@ -86,12 +86,12 @@ check "systemd-analyze rates it OK" grep -qE ' OK' <<<"$exposure"
 # ---- at work, restarts, upgrade -----------------------------------------------------------------------------------------
 host_agents alice bob
 host_talk alice bob
-check "agents and gateways of alice work" host_works alice
+check "the agent and the gateways of alice work" host_works alice
 check "and of bob" host_works bob
-check_status "all four hold their slots" 0 'slots: 4 live' "$HELPER" status
+check_status "all of them hold their slots" 0 'slots: 6 live' "$HELPER" status
 adopted() {
     local user
-    check "$1: all four slots are adopted" host_adopted alice bob
+    check "$1: all six slots are adopted" host_adopted alice bob
     for user in alice bob; do check "$1: $user works on" host_works $user; done
     note "$1: longest pause of the traffic: $(host_pause "$since" alice bob) ms"
 }

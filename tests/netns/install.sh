@@ -102,7 +102,7 @@ ip link del tun0
 printf 'tap_base: 10.242.4.0\n' >/etc/berth/helper.conf
 check_status "two blocks of ours that overlap" 1 'tap_base .* overlaps bridge_base of the configuration' "$HELPER" install
 printf 'slots: 8\nslotz: 9\n' >/etc/berth/helper.conf
-check_status "a wrong configuration: the line is named" 1 "line 2" "$HELPER" install
+check_status "a wrong configuration: the line is named" 1 'line 2, column 1: ' "$HELPER" install
 check_status "and the file" 1 '/etc/berth/helper.conf cannot be used' "$HELPER" install
 chmod 666 /etc/berth/helper.conf
 check_status "a configuration that others can write" 1 'only root can write' "$HELPER" install

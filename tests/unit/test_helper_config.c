@@ -19,24 +19,24 @@
 #include "helper/config.h"
 #include "helper/ledger.h"
 
-static int parse(const char *text, struct bt_config *config, unsigned *line)
+static int parse(const char *text, struct bt_config *config, struct bt_config_place *place)
 {
     bt_config_init(config);
-    return bt_config_parse(text, strlen(text), config, line);
+    return bt_config_parse(text, strlen(text), config, place);
 }
 
 static void t_config_every_name(void **state)
 {
     (void)state;
     struct bt_config config;
-    unsigned line = 0;
+    struct bt_config_place place = {.line = 0};
     static const char text[] =
         "# berth\n\nslots: 512\nslots_per_uid:100 # many\n  tap_base : 10.96.0.0\r\n"
         "bridge_base: 10.97.0.0\nuplink_private: deny\n"
         "resolvers: 192.0.2.1  192.0.2.2\t192.0.2.3\nagent_flows: 1\ngateway_flows: 1000000\n"
         "requests_per_second: 7\nrequests_burst: 9\nuid_max: 70000\nuser_uid: 900\n"
         "user_gid: 901\nsocket_group: 902\naudit_folder: /var/log/other\naudit_lines: 100";
-    assert_int_equal(parse(text, &config, &line), 0);
+    assert_int_equal(parse(text, &config, &place), 0);
     assert_int_equal(config.kernel.pool.slots, 512);
     assert_int_equal(config.quota, 100);
     assert_int_equal(config.kernel.pool.tap_base, 0x0a600000);
@@ -54,7 +54,7 @@ static void t_config_every_name(void **state)
     assert_int_equal(config.socket_gid, 902);
     assert_string_equal(config.audit_folder, "/var/log/other");
     assert_int_equal(config.audit_lines, 100);
-    assert_int_equal(parse("audit_folder: none", &config, &line), 0);
+    assert_int_equal(parse("audit_folder: none", &config, &place), 0);
     assert_string_equal(config.audit_folder, "");
 }
 
@@ -90,13 +90,13 @@ static void t_config_refuses_with_the_line(void **state)
     };
     for (size_t i = 0; i < BT_ARRAY_LENGTH(wrong); i++) {
         char text[256];
-        unsigned line = 0;
+        struct bt_config_place place = {.line = 0};
         struct bt_config config, untouched;
         bt_config_init(&config);
         bt_config_init(&untouched);
         int length = snprintf(text, sizeof(text), "slots: 8\n#\n%s\n", wrong[i]);
-        assert_int_equal(bt_config_parse(text, (size_t)length, &config, &line), -EINVAL);
-        assert_int_equal(line, 3);
+        assert_int_equal(bt_config_parse(text, (size_t)length, &config, &place), -EINVAL);
+        assert_int_equal(place.line, 3);
         assert_memory_equal(&config, &untouched, sizeof(config));
     }
 }
@@ -105,16 +105,22 @@ static void t_config_base_must_be_aligned(void **state)
 {
     (void)state;
     struct bt_config config;
-    unsigned line = 9;
-    assert_int_equal(parse("slots: 256\ntap_base: 10.243.1.0", &config, &line), -EINVAL);
-    assert_int_equal(line, 0);
+    struct bt_config_place place = {.line = 9};
+    assert_int_equal(parse("slots: 256\ntap_base: 10.243.1.0", &config, &place), -EINVAL);
+    assert_int_equal(place.line, 0);
+    assert_int_equal(parse("slots: 8\n  slotz: 9", &config, &place), -EINVAL);
+    assert_int_equal(place.line, 2);
+    assert_int_equal(place.column, 3);
+    assert_int_equal(parse("slots:  x # y", &config, &place), -EINVAL);
+    assert_int_equal(place.line, 1);
+    assert_int_equal(place.column, 9);
     static const char with_nul[] = "slots: 4\0\n";
     bt_config_init(&config);
-    assert_int_equal(bt_config_parse(with_nul, sizeof(with_nul) - 1, &config, &line), -EINVAL);
-    assert_int_equal(parse("slots: 128\ntap_base: 10.243.1.0", &config, &line), 0);
-    assert_int_equal(parse("slots: 3\ntap_base: 10.243.1.4", &config, &line), -EINVAL);
-    assert_int_equal(parse("slots: 1\ntap_base: 0.0.0.0", &config, &line), -EINVAL);
-    assert_int_equal(parse("slots: 1024\ntap_base: 255.255.248.0", &config, &line), -EINVAL);
+    assert_int_equal(bt_config_parse(with_nul, sizeof(with_nul) - 1, &config, &place), -EINVAL);
+    assert_int_equal(parse("slots: 128\ntap_base: 10.243.1.0", &config, &place), 0);
+    assert_int_equal(parse("slots: 3\ntap_base: 10.243.1.4", &config, &place), -EINVAL);
+    assert_int_equal(parse("slots: 1\ntap_base: 0.0.0.0", &config, &place), -EINVAL);
+    assert_int_equal(parse("slots: 1024\ntap_base: 255.255.248.0", &config, &place), -EINVAL);
 }
 
 static void write_file(const char *path, const char *text, mode_t mode)
