@@ -7,7 +7,9 @@
  * Limits, each of one connection:
  *   streams at once: BT_HTTP2_STREAMS_MAX; those above are refused and may be tried again
  *   a header list:   BT_HTTP_HEAD_MAX as RFC 9113, 6.5.2 counts; a request above it is answered 431
- *   a body:          BT_STREAM_HELD_MAX held a stream; a slow stream does not stop the others
+ *   a body:          BT_STREAM_HELD_MAX held a stream; a slow stream does not stop the others. From
+ *                    upstreams up to BT_HTTP2_WINDOW_MAX as long as the receiver keeps up: far hosts
+ *                    are slow otherwise. What all streams have above BT_STREAM_HELD_MAX is bounded, too
  *   waiting output:  above BT_HTTP2_OUTPUT_MAX nothing more is framed, and a peer that does not read the
  *                    answers to its own frames is not read either
  *   useless frames:  (PING, SETTINGS, RST_STREAM, WINDOW_UPDATE, empty DATA, malformed heads...) spend an
@@ -23,6 +25,7 @@
 #include "policy/gateway/stream.h"
 
 #define BT_HTTP2_STREAMS_MAX 100
+#define BT_HTTP2_WINDOW_MAX (1024U * 1024)
 #define BT_HTTP2_OUTPUT_MAX (64U * 1024)
 #define BT_HTTP2_MEMORY_MAX (2U * 1024 * 1024)
 #define BT_HTTP2_HEAD_MS 30000

@@ -22,9 +22,11 @@ struct bt_http2_stream {
     TAILQ_ENTRY(bt_http2_stream) drained_link; /* in http2->drained, while is_drained */
     struct bt_http2 *http2;                    /* NULL: over on the wire */
     int32_t id;                                /* 0: the request was not handed to nghttp2 yet */
-    size_t held;                               /* delivered, not consumed */
-    struct evbuffer *output;                   /* of the body, not framed yet */
-    struct bt_http2_fields *trailers;          /* to be sent behind it, or NULL */
+    size_t window;                             /* the most that may be held */
+    size_t kept_up;                   /* consumed since the window grew, while the receiver kept up */
+    size_t held;                      /* delivered, not consumed */
+    struct evbuffer *output;          /* of the body, not framed yet */
+    struct bt_http2_fields *trailers; /* to be sent behind it, or NULL */
 
     bool is_protocol;    /* the request is for another protocol */
     bool has_head;       /* client: the final response head was received */

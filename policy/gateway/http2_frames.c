@@ -266,7 +266,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
         (void)nghttp2_session_consume_stream(session, id, length);
         return 0;
     }
-    if (length > BT_STREAM_HELD_MAX - stream->held) {
+    if (length > stream->window - stream->held) {
         /* More than its window. nghttp2 resets it too, but goes on to deliver until that is sent. */
         bt_http2_spend(http2, COST_RESET);
         bt_http2_stream_break(stream, NGHTTP2_FLOW_CONTROL_ERROR);

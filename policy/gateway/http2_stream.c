@@ -5,6 +5,10 @@
 
 #include "policy/gateway/http2_connection.h"
 
+/* What the windows of all streams of this process have above BT_STREAM_HELD_MAX, and the most they may. */
+static size_t extra_windows;
+#define EXTRA_WINDOWS_MAX (32U * 1024 * 1024)
+
 static struct bt_http2_stream *of(struct bt_stream *stream)
 {
     return (struct bt_http2_stream *)stream;
@@ -31,6 +35,8 @@ void bt_http2_stream_detach(struct bt_http2_stream *stream)
     if (stream->is_drained)
         TAILQ_REMOVE(&http2->drained, stream, drained_link);
     http2->stream_count--;
+    extra_windows -= stream->window - BT_STREAM_HELD_MAX;
+    stream->window = BT_STREAM_HELD_MAX;
     http2->has_capacity_news = true;
     stream->is_drained = false;
     stream->http2 = NULL;
@@ -262,6 +268,21 @@ static int send_head(struct bt_stream *base, const struct bt_message *head, bool
  * --------------------------------------------------------------------------------------------------
  */
 
+/* A window is what a host may send in one round trip: a receiver that keeps up gets it doubled. */
+static void grow_window(struct bt_http2_stream *stream)
+{
+    size_t more = stream->window;
+    if (stream->http2->role != BT_HTTP2_CLIENT || stream->kept_up < stream->window ||
+        stream->window + more > BT_HTTP2_WINDOW_MAX || extra_windows + more > EXTRA_WINDOWS_MAX)
+        return;
+    if (nghttp2_session_set_local_window_size(stream->http2->session, NGHTTP2_FLAG_NONE, stream->id,
+                                              (int32_t)(stream->window + more)) != 0)
+        return;
+    extra_windows += more;
+    stream->window += more;
+    stream->kept_up = 0;
+}
+
 static void consume(struct bt_stream *base, size_t length)
 {
     struct bt_http2_stream *stream = of(base);
@@ -271,6 +292,8 @@ static void consume(struct bt_stream *base, size_t length)
         return;
     if (nghttp2_session_consume_stream(stream->http2->session, stream->id, length) != 0)
         bt_http2_terminate(stream->http2, NGHTTP2_INTERNAL_ERROR, "out of memory for this connection");
+    stream->kept_up = stream->held == 0 ? stream->kept_up + length : 0;
+    grow_window(stream);
     bt_http2_schedule(stream->http2);
 }
 
@@ -319,6 +342,7 @@ struct bt_http2_stream *bt_http2_stream_new(struct bt_http2 *http2, int32_t id)
     stream->base.operations = &operations;
     stream->http2 = http2;
     stream->id = id;
+    stream->window = BT_STREAM_HELD_MAX;
     stream->output = evbuffer_new();
     if (stream->output == NULL)
         abort(); /* out of memory, as in bt_new */

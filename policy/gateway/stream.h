@@ -8,8 +8,9 @@
  *
  * Flow control, end to end: a codec delivers bytes through on_data and counts them as held until the receiver
  * calls consume; above BT_STREAM_HELD_MAX held bytes of a stream it stops reading (HTTP/1.1) or gives no more
- * window (HTTP/2). A sender never sends more than room() says, and is told by on_room when there is some
- * again.
+ * window (HTTP/2). An HTTP/2 host whose bytes were taken at once so far may have a larger window
+ * (http2_codec.h), so more may come before it stops. A sender never sends more than room() says, and is told
+ * by on_room when there is some again.
  *
  * A server's stream that was aborted with BT_ABORT_PROTOCOL may still be answered where the version permits
  * it (HTTP/1.1): send_* are tried, and fail elsewhere.

@@ -117,7 +117,7 @@ static void on_data(void *context, struct bt_stream *stream, const void *data, s
     REQUIRE(owned->stream == stream && owned->has_head && !owned->has_ended && !owned->is_aborted);
     REQUIRE(data != NULL && length > 0);
     owned->held += length;
-    REQUIRE(owned->held <= BT_STREAM_HELD_MAX);
+    REQUIRE(owned->held <= (world.http2->role == BT_HTTP2_SERVER ? BT_STREAM_HELD_MAX : BT_HTTP2_WINDOW_MAX));
     maybe_free();
 }
 

@@ -117,7 +117,8 @@ static inline void on_data(void *context, struct bt_stream *stream, const void *
         seen->body[seen->length + i] = ((const char *)data)[i];
     seen->length += length;
     seen->held += length;
-    assert_true(seen->held <= BT_STREAM_HELD_MAX);
+    assert_true(seen->held <=
+                (world->http2->role == BT_HTTP2_SERVER ? BT_STREAM_HELD_MAX : BT_HTTP2_WINDOW_MAX));
     if (!world->is_holding) {
         stream->operations->consume(stream, seen->held);
         seen->held = 0;

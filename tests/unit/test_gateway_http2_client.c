@@ -256,6 +256,41 @@ static void test_other_protocol(void **state)
     world_stop();
 }
 
+/* A receiver that keeps up gets more window, one that does not keeps what it has. */
+static void test_windows(void **state)
+{
+    (void)state;
+    world_start(BT_HTTP2_CLIENT);
+    struct seen *fast = ask("GET", true), *slow = ask("GET", true);
+    say_head(1, false, ":status=200", (const char *)NULL);
+    say_head(3, false, ":status=200", (const char *)NULL);
+    for (unsigned i = 0; i < 4; i++) {
+        say_data(1, 65536, false);
+        listen_to_it();
+    }
+    world->is_holding = true;
+    say_data(1, 131072, false);
+    listen_to_it();
+    assert_int_equal(fast->aborts, 0);
+    assert_int_equal(fast->held, 131072);
+    say_data(3, 65536, false);
+    for (unsigned i = 0; i < 16; i++) { /* always one byte behind */
+        slow->stream->operations->consume(slow->stream, 65535);
+        slow->held -= 65535;
+        listen_to_it();
+        say_data(3, 65535, false);
+    }
+    assert_int_equal(slow->held, 65536);
+    assert_int_equal(slow->aborts, 0);
+    say_data(3, 1, false);
+    assert_int_equal(slow->aborts, 1);
+    for (unsigned i = 0; i < 64 && fast->aborts == 0; i++)
+        say_data(1, 65536, false);
+    assert_int_equal(fast->aborts, 1);
+    assert_true(fast->held <= BT_HTTP2_WINDOW_MAX);
+    world_stop();
+}
+
 static void test_push(void **state)
 {
     static const uint8_t promise[] = {0, 0, 0, 2, 0x82};
@@ -351,8 +386,9 @@ int main(void)
         cmocka_unit_test(test_early_answer),   cmocka_unit_test(test_aborts),
         cmocka_unit_test(test_goaway),         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_other_protocol), cmocka_unit_test(test_push),
-        cmocka_unit_test(test_many),           cmocka_unit_test(test_drain),
-        cmocka_unit_test(test_flood),          cmocka_unit_test(test_large_request),
+        cmocka_unit_test(test_windows),        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_drain),          cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_large_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
