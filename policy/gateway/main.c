@@ -25,6 +25,8 @@
 
 #define REVALIDATE_MS 2000
 #define SWEEP_MS 1000
+#define DRAIN_STEP_MS 50U
+#define DRAIN_MS 1000U /* of the 1.5 s that a guest's init grants */
 #define SESSIONS_MAX 4096
 #define DESCRIPTORS_SPARE 320 /* resolver, orchestrator, listeners, DNS over TCP */
 
@@ -40,6 +42,8 @@ struct program {
     struct event *terminate;
     struct event *revalidate;
     struct event *sweep;
+    struct event *drain;
+    unsigned drained_ms;
 };
 
 static int open_socket(const struct program *program, int type, uint16_t port, int *ret_fd,
@@ -92,12 +96,39 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
         bt_session_start(&program->gateway, fd, source, BT_ENTRANCE_PROXY);
 }
 
+/* Out of descriptors: who waits goes on waiting, for a second at most, instead of waking the loop all the
+ * time. */
+static void on_accept_error(struct evconnlistener *listener, void *context)
+{
+    (void)context;
+    (void)evconnlistener_disable(listener);
+}
+
+/* Until what is under way is done, or DRAIN_MS passed. */
+static void on_drain(evutil_socket_t fd, short what, void *context)
+{
+    struct program *program = context;
+    (void)fd;
+    (void)what;
+    program->drained_ms += DRAIN_STEP_MS;
+    if (program->gateway.session_count == 0 || program->drained_ms >= DRAIN_MS)
+        (void)event_base_loopbreak(program->gateway.base);
+}
+
 static void on_terminate(evutil_socket_t signal_number, short what, void *context)
 {
+    static const struct timeval step = {DRAIN_STEP_MS / 1000, (DRAIN_STEP_MS % 1000) * 1000};
     struct program *program = context;
     (void)signal_number;
     (void)what;
-    (void)event_base_loopbreak(program->gateway.base);
+    for (size_t i = 0; i < LISTENERS; i++) {
+        if (program->listeners[i] != NULL)
+            evconnlistener_free(BT_TAKE(program->listeners[i]));
+    }
+    bt_session_drain(&program->gateway);
+    (void)event_add(program->drain, &step);
+    if (program->gateway.session_count == 0)
+        (void)event_base_loopbreak(program->gateway.base);
 }
 
 static void on_revalidate(evutil_socket_t fd, short what, void *context)
@@ -120,6 +151,9 @@ static void on_sweep(evutil_socket_t fd, short what, void *context)
     (void)what;
     bt_session_sweep(&program->gateway);
     bt_upstreams_sweep(program->gateway.upstreams);
+    for (size_t i = 0; i < LISTENERS; i++)
+        if (program->listeners[i] != NULL)
+            (void)evconnlistener_enable(program->listeners[i]);
 }
 
 static struct event_base *make_loop(void)
@@ -173,6 +207,7 @@ static int make_parts(struct program *program, struct bt_error *error)
     program->terminate = evsignal_new(gateway->base, SIGTERM, on_terminate, program);
     program->revalidate = event_new(gateway->base, -1, EV_PERSIST, on_revalidate, program);
     program->sweep = event_new(gateway->base, -1, EV_PERSIST, on_sweep, program);
+    program->drain = event_new(gateway->base, -1, EV_PERSIST, on_drain, program);
     bool is_made = gateway->control != NULL && gateway->report != NULL && program->dns != NULL &&
                    program->terminate != NULL && program->revalidate != NULL && program->sweep != NULL &&
                    event_add(program->terminate, NULL) == 0 &&
@@ -182,6 +217,8 @@ static int make_parts(struct program *program, struct bt_error *error)
                                                    LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, -1,
                                                    bt_fd_take(&program->tcp_fds[i]));
         is_made = program->listeners[i] != NULL;
+        if (is_made)
+            evconnlistener_set_error_cb(program->listeners[i], on_accept_error);
     }
     return is_made ? 0 : bt_fail(error, BT_EXIT_ERROR, ENOMEM, NULL, "cannot make the parts of the gateway");
 }
@@ -206,6 +243,8 @@ static void free_parts(struct program *program)
         event_free(program->revalidate);
     if (program->sweep != NULL)
         event_free(program->sweep);
+    if (program->drain != NULL)
+        event_free(program->drain);
     if (program->terminate != NULL)
         event_free(program->terminate);
     gateway->control = bt_control_free(gateway->control);

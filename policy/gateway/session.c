@@ -216,3 +216,18 @@ void bt_session_sweep(struct bt_gateway *gateway)
         bt_session_end(session);
     }
 }
+
+void bt_session_drain(struct bt_gateway *gateway)
+{
+    struct bt_session *next;
+    for (struct bt_session *session = TAILQ_FIRST(&gateway->sessions); session != NULL; session = next) {
+        next = TAILQ_NEXT(session, link);
+        bool is_busy = !TAILQ_EMPTY(&session->exchanges);
+        if (is_busy && session->http1 != NULL)
+            bt_http1_drain(session->http1);
+        else if (is_busy && session->http2 != NULL)
+            bt_http2_drain(session->http2);
+        else if (session->stage != BT_STAGE_PASS)
+            bt_session_end(session);
+    }
+}

@@ -85,6 +85,8 @@ void bt_session_start(struct bt_gateway *gateway, evutil_socket_t fd, uint32_t a
 void bt_session_end(struct bt_session *session);
 /* Cuts what an agent's present registration does not allow any more. */
 void bt_session_recheck(struct bt_gateway *gateway, struct bt_agent *agent);
+/* Lets what is under way come to its end, and ends the rest. */
+void bt_session_drain(struct bt_gateway *gateway);
 /* Ends what took too long. Once a second. */
 void bt_session_sweep(struct bt_gateway *gateway);
 
