@@ -5,6 +5,7 @@
 #   tests/bench/gateway.sh [gateway] [direct] [tinyproxy] [squid] [mitmproxy]     without an argument: all that are installed
 #
 # BENCH_SECONDS (3): how long each figure is measured.
+# shellcheck disable=SC2086,SC2317 # no blanks in the paths of the test world; start_* are called by their targets' names
 cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=tests/lib/tap.bash
 . tests/lib/tap.bash
@@ -19,10 +20,13 @@ gateway_world_start "$@"
 bench=$root/build/bench/bench_proxy
 seconds=${BENCH_SECONDS:-3}
 export BENCH_ADDRESS=203.0.113.10
-[ -x "$bench" ] && [ -x /usr/sbin/nginx ] || {
-    echo "bench: build/bench/bench_proxy and nginx are needed" >&2
-    exit 1
-}
+nginx=$(command -v nginx || echo "$root/build/unpacked/usr/sbin/nginx")
+for program in "$bench" "$nginx"; do
+    [ -x "$program" ] || {
+        echo "bench: $program is missing; install-packages check has nginx, make bench builds the rest" >&2
+        exit 1
+    }
+done
 
 # ---- the origin --------------------------------------------------------------------------------------------------------
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj '/CN=bench CA' -keyout bench-ca.key \
@@ -51,7 +55,7 @@ http {
 }
 END
 chmod -R a+rX . bench-files
-in_agent internet nginx -c $work/nginx.conf -e $work/nginx.err &
+in_agent internet "$nginx" -c $work/nginx.conf -e $work/nginx.err &
 echo "203.0.113.10 allowed.example" >hosts
 mount --bind hosts /etc/hosts
 answers() { # ADDRESS PORT: does somebody listen?
