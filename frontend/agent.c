@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "frontend/guest_environment.h"
 #include "frontend/keeper.h"
 
 #define CONNECT_DEADLINE_MS 10000
@@ -116,7 +117,7 @@ static int run_as_agent(const struct bt_paths *paths, const struct bt_agent *age
     if (result < 0)
         return result;
     const char *terminal = is_terminal ? getenv("TERM") : NULL;
-    bt_agent_environment(access.gateway_address, access.secrets.token,
+    bt_guest_environment(access.gateway_address, access.secrets.token, access.secrets.canary,
                          (const char *const *)access.own_environment.items,
                          is_terminal && terminal == NULL ? "xterm" : terminal, &environment);
     struct bt_guest_command request = {

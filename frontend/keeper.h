@@ -106,8 +106,8 @@ struct bt_keeper_watch {
  * is awaited here and the lease is taken back; only a lost lease is told, with the reason in *error. */
 enum bt_keeper_event bt_keeper_wait(struct bt_keeper *keeper, const struct bt_keeper_watch *watch,
                                     int *ret_client_fd, int *ret_index, struct bt_error *error);
-/* PEM of what programs in the guest trust: the host's roots, gateway.trust and, for agents (has_authority), the
- * user's authority. The caller frees it. */
+/* PEM of what programs in the guest trust: the host's roots, gateway.trust and, for agents (has_authority),
+ * the user's authority. The caller frees it. */
 int bt_keeper_trust(const struct bt_keeper *keeper, bool has_authority, struct bt_buffer *ret_trust,
                     struct bt_error *error);
 /* SIGTERM and SIGINT are taken by bt_keeper_wait from now on. */
@@ -149,10 +149,5 @@ struct bt_agent_secrets {
 int bt_agent_secrets_save(const char *folder, const struct bt_agent_secrets *secrets, struct bt_error *error);
 int bt_agent_secrets_load(const char *folder, struct bt_agent_secrets *ret_secrets, struct bt_error *error);
 void bt_agent_secrets_free(struct bt_agent_secrets *secrets);
-
-/* The environment of commands in an agent's guest: user, proxy with the identity token, trust, the bottle's
- * own. */
-void bt_agent_environment(uint32_t gateway_address, const char *token, const char *const *own,
-                          const char *terminal, struct bt_list *ret_environment);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "frontend/config.h"
 #include "frontend/credentials.h"
+#include "frontend/guest_environment.h"
 
 #define CONNECT_DEADLINE_MS 120000
 #define TOKEN_BYTES 32U
@@ -52,17 +53,21 @@ static int boot(struct bt_keeper_agent *agent, const struct bt_guest_keys *keys,
     struct bt_keeper *keeper = agent->keeper;
     struct bt_image root;
     char probe_path[512];
-    bt_auto_buffer probe = {0};
+    bt_auto_buffer probe = {0}, java_trust = {0};
     int result = bt_program_path("berth-probe", probe_path, error);
     if (result == 0)
         result = bt_file_read(probe_path, PROGRAM_MAX, &probe, error);
+    if (result == 0)
+        result =
+            bt_guest_trust_jks(trust->data == NULL ? "" : trust->data, trust->length, &java_trust, error);
     if (result < 0)
         return result;
     struct bt_guest_file files[] = {
         {"bin/berth-probe", probe.data, probe.length, 0755},
         {"authorized_keys", keys->public_key, strlen(keys->public_key), 0400},
         {"dropbear_ed25519_host_key", keys->host_key.data, keys->host_key.length, 0400},
-        {"config/trust.pem", trust->data == NULL ? "" : trust->data, trust->length, 0444},
+        {BT_GUEST_TRUST_PEM, trust->data == NULL ? "" : trust->data, trust->length, 0444},
+        {BT_GUEST_TRUST_JKS, java_trust.data, java_trust.length, 0444},
     };
     result = bt_image_get(&keeper->paths, bt_keeper_text(keeper, "image"), false, NULL, &root, error);
     if (result < 0)

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "frontend/guest_environment.h"
 #include "frontend/keeper_agent.h"
 
 #define CONNECT_DEADLINE_MS 10000
@@ -19,7 +20,7 @@
 static void environment_of(struct bt_keeper_agent *agent, const char *terminal,
                            struct bt_list *ret_environment)
 {
-    bt_agent_environment(agent->keeper->gateway_address, agent->secrets.token,
+    bt_guest_environment(agent->keeper->gateway_address, agent->secrets.token, agent->secrets.canary,
                          (const char *const *)agent->own_environment.items, terminal, ret_environment);
 }
 

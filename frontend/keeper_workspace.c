@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "frontend/guest_environment.h"
 #include "frontend/keeper_agent.h"
 #include "frontend/workspace.h"
 
@@ -87,7 +88,8 @@ static int run_clone(struct bt_keeper_agent *agent, const char *url, const char 
     bt_auto_buffer output = {0};
     bt_auto_buffer errors = {0};
     int status = 0;
-    bt_agent_environment(agent->keeper->gateway_address, agent->secrets.token, NULL, NULL, &environment);
+    bt_guest_environment(agent->keeper->gateway_address, agent->secrets.token, NULL, NULL, NULL,
+                         &environment);
     bt_list_add(&environment, "GIT_TERMINAL_PROMPT=0");
     struct bt_guest_command command = {
         .arguments = arguments,

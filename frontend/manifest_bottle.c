@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/guest_environment.h"
 #include "frontend/manifest_internal.h"
 #include "frontend/state.h"
 
@@ -184,22 +185,6 @@ static int bt_bottle_resources(const struct bt_yaml *root, struct bt_bottle *bot
     return r;
 }
 
-/* Variables that berth sets itself: another value would only break the agent, as the firewall does not look
- * at it. */
-static bool bt_environment_is_reserved(const char *name)
-{
-    static const char *const reserved[] = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
-                                           "HOME",       "USER",        "PATH"};
-
-    if (strncmp(name, "BERTH_", 6) == 0)
-        return true;
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(reserved); i++) {
-        if (strcasecmp(name, reserved[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
 static bool bt_environment_name_is_valid(const char *name)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
@@ -223,7 +208,7 @@ static int bt_bottle_environment(const struct bt_yaml *root, struct bt_bottle *b
         if (!bt_environment_name_is_valid(key->text))
             return bt_yaml_fail(key, error, "use letters, digits and '_', not beginning with a digit",
                                 "'%.60s' cannot be the name of a variable", key->text);
-        if (bt_environment_is_reserved(key->text))
+        if (bt_guest_environment_is_reserved(key->text))
             return bt_yaml_fail(key, error, "remove it", "the variable %s is set by berth", key->text);
         int r = bt_yaml_string(environment, key->text, NULL, &value, error);
         if (r < 0)

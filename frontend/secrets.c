@@ -67,35 +67,3 @@ void bt_agent_secrets_free(struct bt_agent_secrets *secrets)
     wipe_text(&secrets->credential_key);
     wipe_text(&secrets->canary);
 }
-
-#define TRUST BT_GUEST_FOLDER "/config/trust.pem"
-
-void bt_agent_environment(uint32_t gateway_address, const char *token, const char *const *own,
-                          const char *terminal, struct bt_list *ret_environment)
-{
-    static const char *const proxies[] = {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"};
-    static const char *const trusts[] = {"SSL_CERT_FILE",       "CURL_CA_BUNDLE", "GIT_SSL_CAINFO",
-                                         "REQUESTS_CA_BUNDLE",  "PIP_CERT",       "NODE_EXTRA_CA_CERTS",
-                                         "CARGO_HTTP_CAINFO",   "AWS_CA_BUNDLE",  "DENO_CERT",
-                                         "CODEX_CA_CERTIFICATE"};
-    char address[BT_IPV4_TEXT_SIZE];
-    bt_ipv4_format(gateway_address, address);
-    bt_list_add(ret_environment, "PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin");
-    bt_list_add(ret_environment, "HOME=/home/agent");
-    bt_list_add(ret_environment, "USER=agent");
-    bt_list_add(ret_environment, "LOGNAME=agent");
-    bt_list_add(ret_environment, "SHELL=/bin/bash");
-    bt_list_add(ret_environment, "LANG=C.UTF-8");
-    if (terminal != NULL)
-        bt_list_add_format(ret_environment, "TERM=%s", terminal);
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(proxies); i++)
-        bt_list_add_format(ret_environment, "%s=http://agent:%s@%s:%u", proxies[i], token, address,
-                           BT_GATEWAY_PORT_PROXY);
-    bt_list_add(ret_environment, "no_proxy=localhost,127.0.0.1,::1,[::1]");
-    bt_list_add(ret_environment, "NO_PROXY=localhost,127.0.0.1,::1,[::1]");
-    bt_list_add(ret_environment, "NODE_USE_ENV_PROXY=1");
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(trusts); i++)
-        bt_list_add_format(ret_environment, "%s=" TRUST, trusts[i]);
-    for (size_t i = 0; own != NULL && own[i] != NULL; i++)
-        bt_list_add(ret_environment, own[i]);
-}

@@ -72,6 +72,31 @@ static void write_agent_files(const struct bt_settings *settings)
     write_or_die("/etc/hosts", text, 0644);
 }
 
+/* The stores that programs read without being told by a variable lead to berth's, which has the usual roots
+ * too: Debian's and Alpine's, Fedora's, OpenSSL's own, Java's. Where an image has no such folder there is
+ * nothing to do. */
+static void link_trust(void)
+{
+    static const char pem[] = BT_INIT_RUN_FOLDER "/config/trust.pem",
+                      java[] = BT_INIT_RUN_FOLDER "/config/trust.jks";
+    static const struct {
+        const char *store, *target;
+    } links[] = {
+        {"/etc/ssl/certs/ca-certificates.crt", pem},
+        {"/etc/ssl/cert.pem", pem},
+        {"/etc/pki/tls/certs/ca-bundle.crt", pem},
+        {"/etc/ssl/certs/java/cacerts", java},
+        {"/etc/pki/java/cacerts", java},
+    };
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(links); i++) {
+        if (access(links[i].target, F_OK) < 0)
+            continue;
+        if ((unlink(links[i].store) < 0 && errno != ENOENT && errno != ENOTDIR) ||
+            (symlink(links[i].target, links[i].store) < 0 && errno != ENOENT && errno != ENOTDIR))
+            bt_init_say("cannot replace %s: %s", links[i].store, strerror(errno));
+    }
+}
+
 static void boot_agent(const struct bt_settings *settings)
 {
     static const char host_key[] = BT_INIT_RUN_FOLDER "/dropbear_ed25519_host_key";
@@ -85,6 +110,7 @@ static void boot_agent(const struct bt_settings *settings)
     bt_init_enter_agent_root(settings);
     bt_init_make_group();
     write_agent_files(settings);
+    link_trust();
     bt_login_prepare();
     bt_init_serve(&dropbear);
 }
