@@ -12,7 +12,8 @@
 # build/docker. docker_start, docker_kill; DOCKER_LOG.
 #
 # Addresses: the world's own "host" is 198.51.100.2; the internet answers on 203.0.113.10 (web), 203.0.113.53 (DNS) and
-# 203.0.113.99 (a public address that no route allows). Variables: WORLD (folder for the script's own files).
+# 203.0.113.99 (a public address that no route allows). Variables: WORLD (folder for the script's own files;
+# internet/requests in it has a JSON line for each request and question that reached the internet).
 # shellcheck shell=bash
 
 WORLD_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -179,7 +180,8 @@ world_internet() {
     git -C "$WORLD/internet/sample" -c user.name=Sample -c user.email=sample@allowed.example commit -qm "A sample repository"
     git clone -q --bare "$WORLD/internet/sample" "$WORLD/internet/www/sample.git"
     ip netns exec internet "$WORLD_SOURCE/tests/lib/test_internet" --address 203.0.113.10 --dns 203.0.113.53 \
-        --folder "$WORLD/internet/www" --ca-out "$WORLD/internet/ca.pem" >"$WORLD/internet/log" 2>&1 &
+        --folder "$WORLD/internet/www" --ca-out "$WORLD/internet/ca.pem" --log "$WORLD/internet/requests" \
+        >"$WORLD/internet/log" 2>&1 &
     local try
     for try in $(seq 100); do
         [ -s "$WORLD/internet/ca.pem" ] && grep -q ready "$WORLD/internet/log" && return

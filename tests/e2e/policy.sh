@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Credentials and rules about requests, as a user meets them: what is missing is said before the launch, the agent works
+# without ever having the value, changes reach it while it runs, and every refusal explains itself.
+. "$(dirname "$0")/../lib/world.bash"
+. "$(dirname "$0")/../lib/tap.bash"
+world_enter "$@"
+world_start || exit 1
+
+config=/home/1000/.config/berth
+cat >$config/bottles/api.yaml <<END
+egress:
+  routes:
+    - host: api.allowed.example
+      methods: [GET]
+      paths: [/bytes/*]
+      auth: {scheme: bearer, from: example}
+      log: 2
+    - host: allowed.example
+resources: {memory: 512M, cpus: 1, disk: 4G}
+END
+printf -- '---\nharness: shell\nbottle: api\n---\n' >$config/agents/api.md
+chown -R 1000:1000 $config
+
+berth() { as 1000 berth "$@" </dev/null; }
+json() { python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
+value=value-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+other=value-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+set_credential() { printf '%s\n' "$1" | as 1000 berth credential set example; }
+# The Authorization of the last request for a path that reached the internet.
+seen() {
+    python3 - "$1" "$WORLD/internet/requests" <<'END'
+import json, sys
+last = "none"
+for line in open(sys.argv[2]):
+    entry = json.loads(line)
+    if entry["event"] == "request" and entry["path"] == sys.argv[1]:
+        last = entry["headers"].get("Authorization", entry["headers"].get("authorization", "none"))
+print(last)
+END
+}
+
+check_status "without the credential nothing is started" 1 "berth credential set example" berth spawn api --background
+check_status "and nothing is left" 0 "" berth list
+check_status "too short a value is refused" 1 "shorter ones could not be" set_credential short
+check_status "a value on the command line is refused" 64 "never from here" berth credential set example "$value"
+check "a value from a pipe" set_credential "$value"
+check "is not readable by others" test "$(stat -c %a /home/1000/.local/state/berth/credentials/example)" = 600
+check "the agent starts" berth spawn api --name one --background
+
+inside() { berth exec one -- "$@"; }
+equal "a request with the credential" bbb "$(inside curl -sSf --max-time 30 https://api.allowed.example/bytes/3)"
+equal "which the internet received" "Bearer $value" "$(seen /bytes/3)"
+check "a program without any variable trusts the gateway" inside env -i /usr/bin/curl -sSf --max-time 30 -o /dev/null \
+    https://allowed.example/hello
+check "the agent has the value nowhere" inside sh -c \
+    "! env | grep -q $value && ! grep -rsq -- $value /run/berth /etc /home /tmp /workspace /proc/self/environ /proc/[0-9]*/environ"
+check "but a bait" inside sh -c 'test ${#BACKUP_ACCESS_TOKEN} = 64'
+
+rule() { inside curl -sS --max-time 30 "$@" | json 'd["rule"]'; }
+equal "another path is refused" path-not-allowed "$(rule https://api.allowed.example/hello)"
+equal "another method is refused" method-not-allowed "$(rule -X POST https://api.allowed.example/bytes/3)"
+check_status "why says the same" 0 "path-not-allowed" berth why https://api.allowed.example/hello --agent one
+check_status "and which credential goes with what is allowed" 0 "credential +example" \
+    berth why https://api.allowed.example/bytes/3 --agent one
+check "the records have the refusals" eventually sh -c \
+    "setpriv --reuid 1000 --regid 1000 --clear-groups env HOME=/home/1000 /opt/source/build/berth logs --network one --blocked | grep -q path-not-allowed"
+berth logs --network one --json >"$WORLD/logs.json"
+equal "and what was allowed, with its path" True \
+    "$(json 'any(r["allowed"] and r.get("path") == "/bytes/3" and r["granted_by"] == "bottle api" for r in d["decisions"])' <"$WORLD/logs.json")"
+check "but no value" not grep -q "$value" "$WORLD/logs.json"
+
+check_status "a new value reaches the agent that runs" 0 "agent one has it" set_credential "$other"
+has_other() { inside curl -sSf --max-time 30 -o /dev/null https://api.allowed.example/bytes/4 && [ "$(seen /bytes/4)" = "Bearer $other" ]; }
+check "within seconds" eventually has_other
+check_status "a credential that is removed" 0 "every route that needs it is closed" berth credential rm example
+is_closed() { [ "$(rule https://api.allowed.example/bytes/5)" = default-deny ]; }
+check "closes its routes" eventually is_closed
+check "and no other" inside curl -sSf --max-time 30 -o /dev/null https://allowed.example/hello
+check "no value is in any file but the user's own" not grep -rsq -- "$other" /home/1000/.local/state/berth
+check "the agent stops" berth stop one
+finish
