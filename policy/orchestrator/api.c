@@ -29,6 +29,7 @@ static const struct call {
     {EVHTTP_REQ_GET, "agents", 0, WHO_HOST, bt_api_get_agents},
     {EVHTTP_REQ_GET, "counters", 1, WHO_HOST, bt_api_get_counters},
     {EVHTTP_REQ_GET, "decisions", 0, WHO_HOST, bt_api_get_decisions},
+    {EVHTTP_REQ_GET, "metrics", 0, WHO_HOST, bt_api_get_metrics},
     {EVHTTP_REQ_POST, "resolve", 0, WHO_GATEWAY, bt_api_post_resolve},
     {EVHTTP_REQ_POST, "decisions", 0, WHO_GATEWAY, bt_api_post_decisions},
     {EVHTTP_REQ_POST, "counters", 0, WHO_GATEWAY, bt_api_post_counters},

@@ -38,7 +38,7 @@ json_t *bt_api_body(struct evhttp_request *request);
 /* Handlers. Parts of the path after the resource's name, split at '/', or NULL. */
 typedef void bt_api_handler(struct bt_api *api, struct evhttp_request *request, char *const parts[2]);
 bt_api_handler bt_api_put_agent, bt_api_delete_agent, bt_api_get_agents, bt_api_get_counters,
-    bt_api_get_decisions;
+    bt_api_get_decisions, bt_api_get_metrics;
 bt_api_handler bt_api_post_token, bt_api_post_resolve, bt_api_post_decisions, bt_api_post_counters;
 
 #endif
