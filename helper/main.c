@@ -93,15 +93,19 @@ static uint64_t boottime_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* An account's number by its name, where the configuration has none. */
-static int resolve(const char *path, const char *name, const char *what, uint32_t *id, uint32_t *second_id)
+/* What an account is for, and what gives its number instead. */
+struct account {
+    const char *path, *name, *what, *hint;
+};
+
+static int resolve(const struct account *account, uint32_t *id, uint32_t *second_id)
 {
     uint32_t number = 0, second = 0;
     if (*id != BT_CONFIG_ID_UNSET)
         return 0;
-    int error = bt_accounts_read(path, name, &number, second_id ? &second : NULL);
+    int error = bt_accounts_read(account->path, account->name, &number, second_id ? &second : NULL);
     if (error < 0) {
-        bt_say_error(what, error, "run `berth-helper install`, or give the number in the configuration");
+        bt_say_error(account->what, error, account->hint);
         return error;
     }
     *id = number;
@@ -113,14 +117,16 @@ static int resolve(const char *path, const char *name, const char *what, uint32_
 /* After this there are only numbers. */
 static int resolve_accounts(struct bt_config *config)
 {
-    int error = resolve("/etc/passwd", USER_NAME, "the user " USER_NAME " in /etc/passwd, whom it runs as",
-                        &config->user_uid, &config->user_gid);
+    static const struct account user = {"/etc/passwd", USER_NAME,
+                                        "the user " USER_NAME " in /etc/passwd, whom it runs as",
+                                        "run `berth-helper install`, or set user_uid in the configuration"};
+    static const struct account group = {
+        "/etc/group", GROUP_NAME, "the group " GROUP_NAME " in /etc/group, who may connect",
+        "run `berth-helper install`, or set socket_group in the configuration"};
+    int error = resolve(&user, &config->user_uid, &config->user_gid);
     if (error == 0 && config->user_gid == BT_CONFIG_ID_UNSET)
         config->user_gid = config->user_uid;
-    if (error == 0)
-        error = resolve("/etc/group", GROUP_NAME, "the group " GROUP_NAME " in /etc/group, who may connect",
-                        &config->socket_gid, NULL);
-    return error;
+    return error < 0 ? error : resolve(&group, &config->socket_gid, NULL);
 }
 
 static const char *advise_config(int error)

@@ -133,7 +133,7 @@ for segment in disk/audit/audit.*; do fallocate --punch-hole --offset 4096 --len
 head -c 4m /dev/zero >disk/filler 2>/dev/null
 for _ in $(seq 12); do helper_client lease agent 0 >>refused 2>&1; done
 check "a line that cannot be written: no lease" grep -q 'error lease EIO' refused
-check "the administrator is told" grep -q 'audit log cannot be written: no space' helper.log
+check "the administrator is told" grep -q 'audit log cannot be written: there is no space' helper.log
 equal "nothing is left of the refused leases" 1 "$(ip -o link show up | grep -c berth)"
 tell held seal
 check "SEAL acts all the same" heard held '^seal ok'

@@ -51,7 +51,7 @@ check "no core dumps" grep -qE '^Max core file size +0 +0' "/proc/$HELPER_PID/li
 
 # ---- who may connect ---------------------------------------------------------------------------------------------
 check_status "a user outside the group is refused" 2 'error connect EACCES' "$TOOL" --user "$ALICE" --group "$ALICE" status
-check_status "a second helper on the socket is refused" 1 'another berth-helper serves this socket' \
+check_status "a second helper on the socket is refused" 1 'another berth-helper has it' \
     "$HELPER" listen --config /tmp/helper.conf
 check "and the first one still serves" bash -c "'$TOOL' --user $ALICE --group $GROUP status </dev/null | grep -q healthy=1"
 check_status "an unmapped uid's stand-in is refused" 2 'error connect EPERM' \
@@ -248,7 +248,7 @@ check_status "not started by root" 1 'must be started by root' \
 printf 'slots: 8\nslotz: 9\n' >wrong.conf
 check_status "a wrong configuration names its line and column" 1 'configuration line 2, column 1:' "$HELPER" listen --config /tmp/wrong.conf
 cp helper.conf loose.conf && chmod 666 loose.conf
-check_status "a configuration that others can write" 1 'only root can write' "$HELPER" listen --config /tmp/loose.conf
+check_status "a configuration that others can write" 1 'nobody else can write' "$HELPER" listen --config /tmp/loose.conf
 check_status "no account" 1 'user _berth in /etc/passwd.*user_uid' "$HELPER" listen
 mkdir -m 777 open
 check_status "a socket folder that others can write" 1 'writable by root alone' \
