@@ -178,6 +178,11 @@ $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(call objects,$(IPC_CLIENT) $(IP
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^ $(HOST_LIBS) -lssl -lpthread
+# What of the gateway a benchmark runs in its own process.
+FILTERS := $(wildcard policy/gateway/filter*.c policy/gateway/dlp_*.c) $(DETECTORS) \
+           $(addprefix policy/gateway/,detectors.c http.c inflate.c literals.c secrets.c websocket_frames.c)
+$(BUILD)/bench/bench_dlp: $(call objects,$(FILTERS))
+$(BUILD)/bench/bench_dlp: HOST_LIBS += -levent_core -lhs_runtime -lz -lbrotlidec -lzstd
 FUZZ_SECONDS ?= 20
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_objects = $(patsubst %.c,$(BUILD)/fuzzobj/%.o,$(1))

@@ -29,18 +29,15 @@ static void must(hs_error_t result)
         abort();
 }
 
-static struct bt_literals *collect_anchors(const struct bt_detector_data *data)
+void bt_detectors_add_anchors(const struct bt_detectors *detectors, struct bt_literals *literals)
 {
-    struct bt_literals *anchors = bt_literals_new();
-    for (size_t i = 0; i < data->count; i++) {
-        const struct bt_detector *detector = &data->detectors[i];
+    for (size_t i = 0; i < detectors->data->count; i++) {
+        const struct bt_detector *detector = &detectors->data->detectors[i];
         for (size_t j = 0; j < BT_ARRAY_LENGTH(detector->anchors) && detector->anchors[j] != NULL; j++)
-            if (bt_literals_add(anchors, detector->anchors[j], strlen(detector->anchors[j]),
-                                (uint16_t)detector->span, UINT32_MAX) < 0)
+            if (bt_literals_add(literals, detector->anchors[j], strlen(detector->anchors[j]), false,
+                                (uint16_t)(BT_ANCHOR_ID + detector->span), UINT32_MAX) < 0)
                 abort();
     }
-    bt_literals_ready(anchors);
-    return anchors;
 }
 
 static struct bt_detectors *detectors_free(struct bt_detectors *detectors)
@@ -67,7 +64,11 @@ static int detectors_new(const struct bt_detector_data *data, struct bt_detector
         return bt_fail(error, BT_EXIT_ERROR, EINVAL, "build berth anew",
                        "the built-in detectors cannot be loaded (Hyperscan error %d)", result);
     }
-    detectors->anchors = data->detectors[0].anchors[0] != NULL ? collect_anchors(data) : NULL;
+    if (data->detectors[0].anchors[0] != NULL) {
+        detectors->anchors = bt_literals_new();
+        bt_detectors_add_anchors(detectors, detectors->anchors);
+        bt_literals_ready(detectors->anchors);
+    }
     *ret_detectors = detectors;
     return 0;
 }

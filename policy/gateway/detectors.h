@@ -46,8 +46,12 @@ const struct bt_detectors *bt_detectors_outbound(void);
 const struct bt_detectors *bt_detectors_inbound(void);
 
 const struct bt_detector *bt_detector_get(const struct bt_detectors *detectors, unsigned index);
-/* The anchors of all detectors; the id of each is the span of its detector. NULL for inbound ones. */
+/* The anchors of all detectors; the id of each is BT_ANCHOR_ID and the span of its detector. NULL for inbound
+ * ones. */
+#define BT_ANCHOR_ID 16U
 const struct bt_literals *bt_detectors_anchors(const struct bt_detectors *detectors);
+/* Adds the same strings to others, so that one pass finds both. */
+void bt_detectors_add_anchors(const struct bt_detectors *detectors, struct bt_literals *literals);
 
 /* One stream of bytes. */
 struct bt_detector_stream;

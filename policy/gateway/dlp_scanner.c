@@ -5,8 +5,10 @@
 #include "lib/memory.h"
 #include "policy/gateway/dlp_scanner.h"
 
-#define ANCHOR_MAX 32  /* bytes of history before what is held, so that an anchor can be seen again */
-#define SPARE_MAX 4096 /* a buffer larger than this is not kept for next to nothing */
+#define ANCHOR_MAX 32 /* bytes of history before what is held, so that an anchor can be seen again */
+#define SPARE_SIZE (2 * BT_SCANNER_BLOCK)
+#define SPARES 4
+#define TAIL_MAX 4096 /* a shorter tail gets a buffer of its own size while it waits */
 
 /* The run of bytes behind an anchor of a span, as far as it is known to be unbroken. */
 struct run {
@@ -27,7 +29,9 @@ struct masking {
 struct bt_scanner {
     struct bt_scanner_settings settings;
     struct bt_detector_stream *stream;
-    struct bt_literals_state secrets, anchors;
+    const struct bt_literals *literals; /* the agent's secrets with the anchors, or these alone, or NULL */
+    struct bt_literals_state literals_state;
+    bool has_anchors; /* of the detectors */
     struct run runs[BT_SPANS];
     struct masking masking;
     struct bt_finds finds;
@@ -91,6 +95,39 @@ static bool follow_run(struct bt_scanner *scanner, enum bt_span span, uint64_t t
     return run->is_open;
 }
 
+/* ---- buffers: nearly all are of one size and live for one block -------------------------------------------
+ */
+
+static uint8_t *spares[SPARES];
+
+static uint8_t *take_buffer(size_t *capacity)
+{
+    if (*capacity > SPARE_SIZE)
+        return bt_new(*capacity, 1);
+    *capacity = SPARE_SIZE;
+    for (size_t i = 0; i < SPARES; i++)
+        if (spares[i] != NULL)
+            return BT_TAKE(spares[i]);
+    return bt_new(SPARE_SIZE, 1);
+}
+
+static void give_buffer(uint8_t **buffer, size_t capacity)
+{
+    for (size_t i = 0; i < SPARES && capacity == SPARE_SIZE && *buffer != NULL; i++)
+        if (spares[i] == NULL)
+            spares[i] = BT_TAKE(*buffer);
+    free(*buffer);
+    *buffer = NULL;
+}
+
+void bt_scanner_free_spares(void)
+{
+    for (size_t i = 0; i < SPARES; i++) {
+        free(spares[i]);
+        spares[i] = NULL;
+    }
+}
+
 /* ---- overwriting ----------------------------------------------------------------------------------------
  */
 
@@ -101,7 +138,8 @@ static void mask(struct bt_scanner *scanner, uint64_t from, uint64_t to)
     if (from >= to)
         return;
     if (scanner->shown == NULL) {
-        scanner->shown = bt_new(scanner->capacity, 1);
+        size_t capacity = scanner->capacity;
+        scanner->shown = take_buffer(&capacity);
         memcpy(scanner->shown, scanner->bytes, scanner->length);
     }
     memset(scanner->shown + index_of(scanner, from), '*', (size_t)(to - from));
@@ -152,11 +190,21 @@ static void on_secret(void *context, unsigned id, size_t length, size_t end)
 static void on_anchor(void *context, unsigned id, size_t length, size_t end)
 {
     struct bt_scanner *scanner = context;
-    struct run *run = &scanner->runs[id];
+    struct run *run = &scanner->runs[id - BT_ANCHOR_ID];
     uint64_t to = scanner->block + end;
     (void)length;
-    if (!follow_run(scanner, (enum bt_span)id, to))
+    if (!follow_run(scanner, (enum bt_span)(id - BT_ANCHOR_ID), to))
         *run = (struct run){.is_open = true, .start = to, .checked = to};
+}
+
+/* The literals of secrets hold the anchors, too. */
+static void on_literal(void *context, unsigned id, size_t length, size_t end)
+{
+    const struct bt_scanner *scanner = context;
+    if (id < BT_ANCHOR_ID)
+        on_secret(context, id, length, end);
+    else if (scanner->has_anchors)
+        on_anchor(context, id, length, end);
 }
 
 static bool ends_with(const struct bt_scanner *scanner, size_t end, const char *text)
@@ -219,15 +267,12 @@ struct bt_scanner *bt_scanner_new(const struct bt_scanner_settings *settings)
 {
     struct bt_scanner *scanner = bt_new(1, sizeof(*scanner));
     scanner->settings = *settings;
+    scanner->has_anchors = settings->detectors != NULL && bt_detectors_anchors(settings->detectors) != NULL;
+    if (settings->secrets != NULL && settings->secret_kinds != 0)
+        scanner->literals = bt_secrets_literals(settings->secrets);
+    else if (scanner->has_anchors)
+        scanner->literals = bt_detectors_anchors(settings->detectors);
     return scanner;
-}
-
-static void wipe(uint8_t **bytes, size_t length)
-{
-    if (*bytes != NULL)
-        explicit_bzero(*bytes, length);
-    free(*bytes);
-    *bytes = NULL;
 }
 
 struct bt_scanner *bt_scanner_free(struct bt_scanner *scanner)
@@ -235,37 +280,52 @@ struct bt_scanner *bt_scanner_free(struct bt_scanner *scanner)
     if (scanner == NULL)
         return NULL;
     scanner->stream = bt_detector_stream_free(scanner->stream);
-    wipe(&scanner->bytes, scanner->capacity);
-    wipe(&scanner->shown, scanner->capacity);
+    give_buffer(&scanner->bytes, scanner->capacity);
+    give_buffer(&scanner->shown, scanner->capacity);
     free(scanner);
     return NULL;
 }
 
 void bt_scanner_reset(struct bt_scanner *scanner)
 {
-    struct bt_scanner fresh = {.settings = scanner->settings, .stream = scanner->stream};
-    wipe(&scanner->bytes, scanner->capacity);
-    wipe(&scanner->shown, scanner->capacity);
+    struct bt_scanner fresh = {
+        .settings = scanner->settings,
+        .literals = scanner->literals,
+        .has_anchors = scanner->has_anchors,
+        .stream = scanner->stream,
+    };
+    give_buffer(&scanner->bytes, scanner->capacity);
+    give_buffer(&scanner->shown, scanner->capacity);
     if (fresh.stream != NULL)
         bt_detector_stream_reset(fresh.stream);
     *scanner = fresh;
 }
 
+/* Moves what is there into buffers of this size, or of SPARE_SIZE; 0: nothing is there. */
 static void resize(struct bt_scanner *scanner, size_t capacity)
 {
     uint8_t **buffers[] = {&scanner->bytes, &scanner->shown};
+    size_t old_capacity = scanner->capacity;
+    scanner->capacity = capacity;
     for (size_t i = 0; i < BT_ARRAY_LENGTH(buffers); i++) {
-        uint8_t *old = *buffers[i], *resized = NULL;
+        uint8_t *old = *buffers[i];
         if (i == 1 && old == NULL)
             continue;
-        if (capacity != 0)
-            resized = bt_new(capacity, 1);
+        *buffers[i] = capacity != 0 ? take_buffer(&scanner->capacity) : NULL;
         if (scanner->length != 0)
-            memcpy(resized, old, scanner->length);
-        wipe(&old, scanner->capacity);
-        *buffers[i] = resized;
+            memcpy(*buffers[i], old, scanner->length);
+        give_buffer(&old, old_capacity);
     }
-    scanner->capacity = capacity;
+}
+
+/* For a tail that waits: exactly its size. */
+static void shrink(struct bt_scanner *scanner)
+{
+    uint8_t *tail = bt_new(scanner->length, 1);
+    memcpy(tail, scanner->bytes, scanner->length);
+    give_buffer(&scanner->bytes, scanner->capacity);
+    scanner->bytes = tail;
+    scanner->capacity = scanner->length;
 }
 
 static void append(struct bt_scanner *scanner, const void *data, size_t length)
@@ -289,14 +349,10 @@ void bt_scanner_scan(struct bt_scanner *scanner, const void *data, size_t length
     if (scanner->masking.is_open)
         mask_on(scanner);
     const uint8_t *bytes = scanner->bytes + index_of(scanner, scanner->block);
-    if (settings->secrets != NULL && settings->secret_kinds != 0)
-        bt_literals_scan(bt_secrets_literals(settings->secrets), &scanner->secrets, bytes, length, on_secret,
-                         scanner);
+    if (scanner->literals != NULL)
+        bt_literals_scan(scanner->literals, &scanner->literals_state, bytes, length, on_literal, scanner);
     if (settings->detectors == NULL)
         return;
-    if (bt_detectors_anchors(settings->detectors) != NULL)
-        bt_literals_scan(bt_detectors_anchors(settings->detectors), &scanner->anchors, bytes, length,
-                         on_anchor, scanner);
     if (scanner->stream == NULL)
         scanner->stream = bt_detector_stream_new(settings->detectors);
     bt_detector_stream_scan(scanner->stream, bytes, length, on_detector, scanner);
@@ -314,13 +370,11 @@ struct bt_finds bt_scanner_finds(const struct bt_scanner *scanner)
  * to judge it. */
 static uint64_t find_held(struct bt_scanner *scanner, uint64_t *ret_keep)
 {
-    const struct bt_scanner_settings *settings = &scanner->settings;
     uint64_t held = scanner->offset;
-    if (settings->secrets != NULL && settings->secret_kinds != 0) {
-        size_t partial = bt_literals_partial(bt_secrets_literals(settings->secrets), &scanner->secrets);
-        if (partial > BT_SCANNER_VISIBLE)
-            held -= partial - BT_SCANNER_VISIBLE;
-    }
+    size_t partial =
+        scanner->literals != NULL ? bt_literals_partial(scanner->literals, &scanner->literals_state) : 0;
+    if (partial > BT_SCANNER_VISIBLE)
+        held -= partial - BT_SCANNER_VISIBLE;
     uint64_t keep = held;
     for (size_t span = 0; span < BT_SPANS; span++) {
         if (!follow_run(scanner, (enum bt_span)span, scanner->offset))
@@ -347,9 +401,11 @@ static void forget(struct bt_scanner *scanner, uint64_t before)
             memmove(scanner->shown, scanner->shown + count, scanner->length);
     }
     if (scanner->masked <= scanner->released)
-        wipe(&scanner->shown, scanner->capacity);
-    if (scanner->length == 0 || (scanner->capacity > SPARE_MAX && scanner->length < SPARE_MAX / 4))
-        resize(scanner, scanner->length);
+        give_buffer(&scanner->shown, scanner->capacity);
+    if (scanner->length == 0)
+        resize(scanner, 0);
+    else if (scanner->capacity >= SPARE_SIZE && scanner->length < TAIL_MAX && scanner->shown == NULL)
+        shrink(scanner);
 }
 
 void bt_scanner_release(struct bt_scanner *scanner, bool is_all, struct evbuffer *out)

@@ -47,4 +47,6 @@ struct bt_finds bt_scanner_finds(const struct bt_scanner *scanner);
 void bt_scanner_release(struct bt_scanner *scanner, bool is_all, struct evbuffer *out);
 size_t bt_scanner_held(const struct bt_scanner *scanner); /* bytes scanned and not released */
 
+void bt_scanner_free_spares(void); /* buffers that are kept for the next one; at the end of the process */
+
 #endif

@@ -8,11 +8,14 @@
 
 #define ESCAPE_MAX 6 /* \u0041 */
 #define FOREIGN 0xFF /* stands for what no token consists of */
+#define CALM 4096    /* bytes without an escape worth it, after which waiting begins again */
 
 struct bt_view {
     enum bt_view_kind kind;
     struct bt_scanner_settings settings;
-    struct bt_scanner *scanner; /* NULL until there was an escape worth it */
+    struct bt_scanner *scanner; /* NULL while there is no escape worth it */
+    struct bt_finds finds;      /* of scanners before */
+    size_t calm;                /* bytes since the last such escape */
     uint8_t history[BT_VIEW_HISTORY];
     size_t history_length;
     uint8_t pending[ESCAPE_MAX]; /* an escape that is not complete */
@@ -40,7 +43,8 @@ struct bt_view *bt_view_free(struct bt_view *view)
 
 struct bt_finds bt_view_finds(const struct bt_view *view)
 {
-    return view->scanner != NULL ? bt_scanner_finds(view->scanner) : (struct bt_finds){0};
+    struct bt_finds finds = view->scanner != NULL ? bt_scanner_finds(view->scanner) : (struct bt_finds){0};
+    return (struct bt_finds){finds.detectors | view->finds.detectors, finds.secrets | view->finds.secrets};
 }
 
 size_t bt_view_held(const struct bt_view *view)
@@ -144,6 +148,12 @@ size_t bt_view_decode_percent(const char *text, size_t length, char *ret_text)
 /* ---- the decoded stream ---------------------------------------------------------------------------------
  */
 
+/* Characters that tokens are made of. */
+static bool is_worth_it(uint8_t byte)
+{
+    return isalnum(byte) || (byte != '\0' && strchr("+/=-._~", byte) != NULL);
+}
+
 /* Decodes and scans text; an incomplete escape at its end waits for the next piece. */
 static void decode(struct bt_view *view, const uint8_t *text, size_t length)
 {
@@ -152,11 +162,14 @@ static void decode(struct bt_view *view, const uint8_t *text, size_t length)
     while (at < length) {
         size_t taken = 1;
         uint8_t byte = text[at];
-        if (byte == escape_byte(view->kind) &&
-            read_escape(view->kind, text + at, length - at, &taken, &byte) == ESCAPE_PARTIAL)
+        enum escape escape = byte == escape_byte(view->kind)
+                                 ? read_escape(view->kind, text + at, length - at, &taken, &byte)
+                                 : ESCAPE_NONE;
+        if (escape == ESCAPE_PARTIAL)
             break;
         decoded[count++] = byte;
         at += taken;
+        view->calm = escape == ESCAPE_WHOLE && is_worth_it(byte) ? 0 : view->calm + 1;
     }
     view->pending_length = length - at;
     memcpy(view->pending, text + at, view->pending_length);
@@ -186,12 +199,11 @@ static void decode_piece(struct bt_view *view, const uint8_t *data, size_t lengt
 /* ---- waiting for an escape worth it ---------------------------------------------------------------------
  */
 
-static bool is_worth_it(enum bt_view_kind kind, const uint8_t *text, size_t length)
+static bool begins_escape(enum bt_view_kind kind, const uint8_t *text, size_t length)
 {
     size_t taken;
     uint8_t byte;
-    return read_escape(kind, text, length, &taken, &byte) == ESCAPE_WHOLE &&
-           (isalnum(byte) || (byte != '\0' && strchr("+/=-._~", byte) != NULL));
+    return read_escape(kind, text, length, &taken, &byte) == ESCAPE_WHOLE && is_worth_it(byte);
 }
 
 /* Whether an escape worth it begins in text[0..within); what lies behind may complete it. */
@@ -202,7 +214,7 @@ static bool has_escape(enum bt_view_kind kind, const uint8_t *text, size_t lengt
         if (escape == NULL)
             return false;
         at = (size_t)(escape - text);
-        if (is_worth_it(kind, escape, length - at))
+        if (begins_escape(kind, escape, length - at))
             return true;
         /* An escaped backslash begins nothing. */
         at += kind == BT_VIEW_JSON && at + 1 < within && escape[1] == '\\' ? 2 : 1;
@@ -234,18 +246,28 @@ static void remember(struct bt_view *view, const uint8_t *data, size_t length)
     view->history_length = kept + length;
 }
 
+/* What was found stays found; nothing of a match may be under way. */
+static void calm_down(struct bt_view *view)
+{
+    if (view->calm < CALM || view->pending_length != 0 || bt_scanner_held(view->scanner) != 0)
+        return;
+    view->finds = bt_view_finds(view);
+    view->scanner = bt_scanner_free(view->scanner);
+}
+
 void bt_view_scan(struct bt_view *view, const void *data, size_t length)
 {
     if (length == 0)
         return;
-    if (view->scanner == NULL) {
-        if (!has_escape_between(view, data, length) && !has_escape(view->kind, data, length, length)) {
-            remember(view, data, length);
-            return;
-        }
+    if (view->scanner == NULL &&
+        (has_escape_between(view, data, length) || has_escape(view->kind, data, length, length))) {
         view->scanner = bt_scanner_new(&view->settings);
+        view->calm = 0;
         decode_piece(view, view->history, view->history_length);
-        view->history_length = 0;
     }
-    decode_piece(view, data, length);
+    if (view->scanner != NULL) {
+        decode_piece(view, data, length);
+        calm_down(view);
+    }
+    remember(view, data, length);
 }

@@ -11,6 +11,7 @@ int bt_filters_start(struct bt_error *error)
 
 void bt_filters_stop(void)
 {
+    bt_scanner_free_spares();
     bt_detectors_stop();
 }
 

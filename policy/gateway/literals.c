@@ -23,7 +23,7 @@ struct node {
     uint16_t partial; /* length of the longest end of this node's string that can still become a match */
     uint16_t id;      /* of the string that ends here */
     uint8_t byte;
-    bool is_end;
+    bool is_end : 1, is_held : 1; /* is_held: a string that is held goes on from here */
 };
 
 struct bt_literals {
@@ -96,7 +96,7 @@ static uint32_t add_child(struct bt_literals *literals, uint32_t parent, uint8_t
     return added;
 }
 
-int bt_literals_add(struct bt_literals *literals, const void *data, size_t length, uint16_t id,
+int bt_literals_add(struct bt_literals *literals, const void *data, size_t length, bool is_held, uint16_t id,
                     size_t nodes_max)
 {
     const uint8_t *bytes = data;
@@ -106,6 +106,7 @@ int bt_literals_add(struct bt_literals *literals, const void *data, size_t lengt
     if (literals->count + length > nodes_max)
         return -E2BIG;
     for (size_t i = 0; i < length; i++) {
+        literals->nodes[node].is_held = literals->nodes[node].is_held || is_held;
         uint32_t child = find_child(literals, node, bytes[i]);
         node = child != ROOT ? child : add_child(literals, node, bytes[i]);
     }
@@ -134,7 +135,7 @@ static void link_node(struct bt_literals *literals, uint32_t parent, uint32_t no
     nodes[node].failure = parent == ROOT ? ROOT : step(literals, nodes[parent].failure, nodes[node].byte);
     uint32_t failure = nodes[node].failure;
     nodes[node].shorter = nodes[failure].is_end ? failure : nodes[failure].shorter;
-    nodes[node].partial = nodes[node].child != ROOT ? nodes[node].depth : nodes[failure].partial;
+    nodes[node].partial = nodes[node].is_held ? nodes[node].depth : nodes[failure].partial;
 }
 
 /* Failure links, breadth first: those of shorter strings are there already. */

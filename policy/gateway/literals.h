@@ -16,9 +16,10 @@ struct bt_literals *bt_literals_new(void);
 struct bt_literals *bt_literals_free(struct bt_literals *literals); /* wipes; accepts NULL, returns NULL */
 
 #define BT_LITERAL_MAX 16384
-/* Adds a string of 2 to BT_LITERAL_MAX bytes; id is told with its matches. The same string twice keeps the
- * first id. Returns 0, -EINVAL (its length) or -E2BIG (nodes_max would be passed). */
-int bt_literals_add(struct bt_literals *literals, const void *data, size_t length, uint16_t id,
+/* Adds a string of 2 to BT_LITERAL_MAX bytes; id is told with its matches. Only the beginnings of strings
+ * that are held count for bt_literals_partial. The same string twice keeps the first id. Returns 0, -EINVAL
+ * (its length) or -E2BIG (nodes_max would be passed). */
+int bt_literals_add(struct bt_literals *literals, const void *data, size_t length, bool is_held, uint16_t id,
                     size_t nodes_max) BT_MUST_CHECK;
 /* No more strings follow. */
 void bt_literals_ready(struct bt_literals *literals);
@@ -36,8 +37,8 @@ typedef void bt_literals_found(void *context, unsigned id, size_t length, size_t
 void bt_literals_scan(const struct bt_literals *literals, struct bt_literals_state *state, const void *data,
                       size_t length, bt_literals_found *found, void *context);
 
-/* The length of the longest end of what was scanned that begins some string, without being all of it or
- * with. */
+/* The length of the longest end of what was scanned that begins some string that is held, and is not all of
+ * it. */
 size_t bt_literals_partial(const struct bt_literals *literals, const struct bt_literals_state *state);
 
 #endif

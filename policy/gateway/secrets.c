@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/memory.h"
+#include "policy/gateway/detectors.h"
 #include "policy/gateway/secrets.h"
 
 #define NODES_MAX (256U * 1024)
@@ -27,8 +28,8 @@ struct speller {
 static void add(struct speller *speller, const void *text, size_t length)
 {
     if (speller->result == 0)
-        speller->result =
-            bt_literals_add(speller->literals, text, length, (uint16_t)speller->secret->kind, NODES_MAX);
+        speller->result = bt_literals_add(speller->literals, text, length, true,
+                                          (uint16_t)speller->secret->kind, NODES_MAX);
 }
 
 /* The part of base64 (RFC 4648) that is the same whatever stands before and behind, when `before` bytes stand
@@ -161,6 +162,7 @@ int bt_secrets_new(const struct bt_secret *secrets, size_t count, struct bt_secr
             *ret_secrets = NULL;
         return result < 0 ? too_much(error) : 0;
     }
+    bt_detectors_add_anchors(bt_detectors_outbound(), literals);
     bt_literals_ready(literals);
     struct bt_secrets *made = bt_new(1, sizeof(*made));
     made->references = 1;

@@ -31,15 +31,17 @@ struct bt_secret {
 
 struct bt_secrets; /* immutable, reference-counted */
 
-/* Values that are too short are left out; what is above the other bounds is -E2BIG (nothing of it is in the
- * error). count 0, or nothing left: 0 and *ret_secrets NULL. The caller owns one reference. */
+/* After bt_filters_start. Values that are too short are left out; what is above the other bounds is -E2BIG
+ * (nothing of it is in the error). count 0, or nothing left: 0 and *ret_secrets NULL. The caller owns one
+ * reference. */
 int bt_secrets_new(const struct bt_secret *secrets, size_t count, struct bt_secrets **ret_secrets,
                    struct bt_error *error);
 struct bt_secrets *bt_secrets_keep(struct bt_secrets *secrets); /* one more reference; accepts NULL */
 struct bt_secrets *
 bt_secrets_free(struct bt_secrets *secrets); /* gives one back; wipes with the last; NULL */
 
-/* What dlp_scanner.c looks for; ids are enum bt_secret_kind. */
+/* What dlp_scanner.c looks for; ids are enum bt_secret_kind, or those of the anchors (detectors.h), which are
+ * in it, too. */
 const struct bt_literals *bt_secrets_literals(const struct bt_secrets *secrets);
 bool bt_secrets_have(const struct bt_secrets *secrets, enum bt_secret_kind kind);
 
