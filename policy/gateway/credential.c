@@ -120,8 +120,7 @@ static bool is_named(struct bt_http_slice name, const char *text)
     return name.length == strlen(text) && strncasecmp(name.data, text, name.length) == 0;
 }
 
-/* Takes out what the agent may not send: its own credentials, and the field that is written for it. */
-static void strip(const struct bt_verdict *verdict, struct bt_message *head)
+void bt_credentials_strip(const struct bt_verdict *verdict, struct bt_message *head)
 {
     size_t kept = 0;
     for (size_t i = 0; i < head->field_count; i++) {
@@ -156,7 +155,7 @@ int bt_credentials_apply(const struct bt_credentials *credentials, const struct 
     const char *value = verdict->auth != BT_AUTH_NONE ? find(credentials, verdict->credential) : NULL;
     if (verdict->auth != BT_AUTH_NONE && value == NULL)
         return -ENOKEY;
-    strip(verdict, head);
+    bt_credentials_strip(verdict, head);
     if (verdict->auth == BT_AUTH_NONE)
         return 0;
     if (head->field_count >= BT_HTTP_FIELDS_MAX)

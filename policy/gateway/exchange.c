@@ -36,6 +36,7 @@ void bt_exchange_end(struct bt_exchange *exchange)
     bt_upstream_wait_cancel(&exchange->wait);
     free_half(&exchange->request);
     free_half(&exchange->response);
+    bt_exchange_filters_free(exchange);
     bt_kept_message_free(exchange->head);
     free(exchange);
     /* The upstream first: the agent's next request may want its connection. */
@@ -138,7 +139,7 @@ static void refuse_without_credential(struct bt_exchange *exchange, int code)
 static void send_request(struct bt_exchange *exchange)
 {
     struct bt_message head;
-    bt_kept_message_get(exchange->head, &head);
+    bt_kept_message_get(exchange->filtered != NULL ? exchange->filtered : exchange->head, &head);
     char field_text[BT_CREDENTIAL_FIELD_SIZE];
     int applied =
         bt_credentials_apply(exchange->session->agent->credentials, &exchange->verdict, &head, field_text);
@@ -229,6 +230,16 @@ static void decide(struct bt_exchange *exchange)
     bt_policy_decide(session->agent->policy, &request, &exchange->verdict);
 }
 
+/* Shows the request to its filter. Returns whether it goes on. */
+static bool pass_filter(struct bt_exchange *exchange)
+{
+    struct bt_message head;
+    bt_kept_message_get(exchange->head, &head);
+    bt_credentials_strip(&exchange->verdict, &head);
+    head.authority = (struct bt_http_slice){exchange->authority, strlen(exchange->authority)};
+    return bt_exchange_filter_request(exchange, &head);
+}
+
 static void on_identified(void *context, enum bt_identity identity)
 {
     struct bt_exchange *exchange = context;
@@ -252,7 +263,8 @@ static void on_identified(void *context, enum bt_identity identity)
     exchange->is_authorised = true;
     exchange->slot = exchange->session->agent->slot;
     exchange->generation = exchange->session->agent->generation;
-    ask_upstream(exchange, exchange->is_complete ? INT64_MAX / 2 : FRESH_MS);
+    if (pass_filter(exchange))
+        ask_upstream(exchange, exchange->is_complete ? INT64_MAX / 2 : FRESH_MS);
 }
 
 /* The authority must be the tunnel's, and a name that may be dialled. Returns whether it is; else it was
@@ -304,6 +316,7 @@ void bt_exchange_take_head(struct bt_exchange *exchange, const struct bt_message
     memcpy(exchange->method, head->method.data, length);
     exchange->is_complete = head->is_complete;
     exchange->is_asking_protocol = head->protocol.length > 0;
+    exchange->is_asking_websocket = bt_http_slice_is(head->protocol, "websocket");
     if (session->standing.rule != NULL) {
         bt_refusal_show(head->authority, exchange->shown_host);
         bt_exchange_refuse(exchange, &session->standing);
@@ -362,6 +375,12 @@ void bt_exchange_sweep(struct bt_exchange *exchange, int64_t now_ms)
     static const struct bt_refusal refusal = {
         504, "bad-response", "the host did not begin to answer in 20 minutes", "try again later"};
     if (!exchange->has_response && exchange->upstream != NULL &&
-        now_ms - exchange->since_ms >= BT_EXCHANGE_ANSWER_MS)
+        now_ms - exchange->since_ms >= BT_EXCHANGE_ANSWER_MS) {
         bt_exchange_refuse(exchange, &refusal);
+        return;
+    }
+    if (bt_exchange_filter_pause(&exchange->request, now_ms))
+        bt_exchange_pump_request(exchange);
+    if (bt_exchange_filter_pause(&exchange->response, now_ms))
+        bt_exchange_pump_response(exchange);
 }

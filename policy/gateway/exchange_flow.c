@@ -39,15 +39,37 @@ static bool pump(struct bt_half *half, struct bt_stream *source, struct bt_strea
     return target->operations->send_end(target, half->trailers != NULL ? &trailers : NULL) == 0;
 }
 
+/* Counts bytes that a source gave. */
+static void note(struct bt_exchange *exchange, struct bt_half *half, size_t length)
+{
+    exchange->session->agent->counters.bytes += length;
+    exchange->session->agent->has_news = true;
+    half->owed += length;
+}
+
+static void need_waiting(struct bt_half *half)
+{
+    if (half->waiting == NULL)
+        half->waiting = evbuffer_new();
+    if (half->waiting == NULL)
+        abort(); /* out of memory, as in bt_new */
+}
+
+/* Takes bytes through the half's filter. Returns whether the exchange goes on. */
+static bool take_filtered(struct bt_exchange *exchange, struct bt_half *half, const void *data, size_t length)
+{
+    note(exchange, half, length);
+    need_waiting(half);
+    return bt_exchange_filter_data(exchange, half, data, length);
+}
+
 /* Takes bytes from a source: what there is room for goes on at once, the rest waits. */
 static bool take(struct bt_exchange *exchange, struct bt_half *half, struct bt_stream *target,
                  const char *data, size_t length)
 {
     size_t waiting = half->waiting != NULL ? evbuffer_get_length(half->waiting) : 0;
     size_t size = 0;
-    exchange->session->agent->counters.bytes += length;
-    exchange->session->agent->has_news = true;
-    half->owed += length;
+    note(exchange, half, length);
     if (target != NULL && waiting == 0) {
         size_t room = target->operations->room(target);
         size = length < room ? length : room;
@@ -56,10 +78,7 @@ static bool take(struct bt_exchange *exchange, struct bt_half *half, struct bt_s
     }
     if (size == length)
         return true;
-    if (half->waiting == NULL)
-        half->waiting = evbuffer_new();
-    if (half->waiting == NULL)
-        abort(); /* out of memory, as in bt_new */
+    need_waiting(half);
     (void)evbuffer_add(half->waiting, data + size, length - size);
     return true;
 }
@@ -115,6 +134,11 @@ static void on_agent_data(void *context, struct bt_stream *stream, const void *d
     }
     struct bt_stream *target = request_target(exchange);
     exchange->is_body_used = exchange->is_body_used || target != NULL;
+    if (exchange->request.filter != NULL) {
+        if (take_filtered(exchange, &exchange->request, data, length))
+            bt_exchange_pump_request(exchange);
+        return;
+    }
     if (!take(exchange, &exchange->request, target, data, length))
         drop_request(exchange);
     else if (target != NULL)
@@ -124,19 +148,23 @@ static void on_agent_data(void *context, struct bt_stream *stream, const void *d
 static void on_agent_end(void *context, struct bt_stream *stream, const struct bt_message *trailers)
 {
     struct bt_exchange *exchange = context;
+    struct bt_message filtered;
     (void)stream;
+    if (trailers != NULL)
+        filtered = *trailers;
+    if (!exchange->request.is_sent &&
+        !bt_exchange_filter_end(exchange, &exchange->request, trailers != NULL ? &filtered : NULL))
+        return;
     exchange->request.is_ended = true;
     if (trailers != NULL && !exchange->request.is_sent)
-        exchange->request.trailers = bt_message_keep(trailers);
+        exchange->request.trailers = bt_message_keep(&filtered);
     bt_exchange_pump_request(exchange);
     if (exchange->is_raw)
         end_when_done(exchange);
 }
 
-static void on_agent_room(void *context, struct bt_stream *stream)
+void bt_exchange_pump_response(struct bt_exchange *exchange)
 {
-    struct bt_exchange *exchange = context;
-    (void)stream;
     if (exchange->upstream == NULL || !exchange->has_response)
         return;
     if (!pump(&exchange->response, exchange->upstream, exchange->agent)) {
@@ -144,6 +172,12 @@ static void on_agent_room(void *context, struct bt_stream *stream)
         return;
     }
     end_when_done(exchange);
+}
+
+static void on_agent_room(void *context, struct bt_stream *stream)
+{
+    (void)stream;
+    bt_exchange_pump_response(context);
 }
 
 static void on_agent_abort(void *context, struct bt_stream *stream, enum bt_abort reason)
@@ -172,7 +206,14 @@ static void on_upstream_head(void *context, struct bt_stream *stream, const stru
 {
     struct bt_exchange *exchange = context;
     bool is_final = head->status >= 200 || head->status == 101;
+    struct bt_message filtered;
     (void)stream;
+    if (exchange->response.filter != NULL) {
+        filtered = *head;
+        if (!bt_exchange_filter_response(exchange, &filtered))
+            return;
+        head = &filtered;
+    }
     if (is_final) {
         exchange->has_response = true;
         exchange->is_raw = head->status == 101;
@@ -194,6 +235,13 @@ static void on_upstream_data(void *context, struct bt_stream *stream, const void
 {
     struct bt_exchange *exchange = context;
     (void)stream;
+    if (exchange->response.filter != NULL) {
+        if (!take_filtered(exchange, &exchange->response, data, length))
+            return;
+        if (!pump(&exchange->response, exchange->upstream, exchange->agent))
+            bt_exchange_abort(exchange, BT_ABORT_PROTOCOL);
+        return;
+    }
     if (!take(exchange, &exchange->response, exchange->agent, data, length))
         bt_exchange_abort(exchange, BT_ABORT_PROTOCOL);
     else
@@ -203,10 +251,15 @@ static void on_upstream_data(void *context, struct bt_stream *stream, const void
 static void on_upstream_end(void *context, struct bt_stream *stream, const struct bt_message *trailers)
 {
     struct bt_exchange *exchange = context;
+    struct bt_message filtered;
     (void)stream;
+    if (trailers != NULL)
+        filtered = *trailers;
+    if (!bt_exchange_filter_end(exchange, &exchange->response, trailers != NULL ? &filtered : NULL))
+        return;
     exchange->response.is_ended = true;
     if (trailers != NULL)
-        exchange->response.trailers = bt_message_keep(trailers);
+        exchange->response.trailers = bt_message_keep(&filtered);
     if (!pump(&exchange->response, exchange->upstream, exchange->agent)) {
         bt_exchange_abort(exchange, BT_ABORT_PROTOCOL);
         return;

@@ -3,6 +3,7 @@
 #define BERTH_POLICY_GATEWAY_EXCHANGE_INTERNAL_H
 
 #include "policy/gateway/exchange.h"
+#include "policy/gateway/filter.h"
 #include "policy/gateway/message.h"
 #include "policy/gateway/upstream.h"
 
@@ -11,8 +12,10 @@ struct bt_half {
     struct evbuffer *waiting; /* taken from the source, no room yet at the target; NULL: never needed */
     size_t owed;              /* given by the source and not yet consumed there */
     struct bt_kept_message *trailers;
-    bool is_ended; /* the source said all */
-    bool is_sent;  /* the target was told so */
+    struct bt_filter *filter; /* what passes goes through it into waiting; NULL: none */
+    int64_t filtered_ms;      /* when it last got something */
+    bool is_ended;            /* the source said all */
+    bool is_sent;             /* the target was told so */
 };
 
 struct bt_exchange {
@@ -22,7 +25,8 @@ struct bt_exchange {
     struct bt_stream *upstream; /* NULL: none yet */
     struct bt_agent_waiter waiter;
     struct bt_upstream_wait wait;
-    struct bt_kept_message *head; /* the request as it came */
+    struct bt_kept_message *head;     /* the request as it came */
+    struct bt_kept_message *filtered; /* as its filter lets it pass; NULL: as it came */
     struct bt_verdict verdict;
     char host[BT_HOST_NAME_SIZE]; /* matched and dialled */
     uint16_t port;
@@ -38,8 +42,9 @@ struct bt_exchange {
     bool is_authorised;      /* the policy allowed it once */
     bool is_complete;        /* the request has no body */
     bool is_asking_protocol; /* the request wants another protocol (WebSocket) */
-    bool is_body_used;       /* some of its body went upstream: it cannot be sent again */
-    bool is_reused;          /* the upstream connection carried others before */
+    bool is_asking_websocket;
+    bool is_body_used; /* some of its body went upstream: it cannot be sent again */
+    bool is_reused;    /* the upstream connection carried others before */
     bool is_retried;
     bool is_raw;       /* another protocol, after 101 */
     bool has_response; /* its head went to the agent */
@@ -49,6 +54,25 @@ struct bt_exchange {
 /* exchange_flow.c: bytes. */
 extern const struct bt_stream_events bt_exchange_agent_events, bt_exchange_upstream_events;
 void bt_exchange_pump_request(struct bt_exchange *exchange);
+/* The exchange may be over afterwards. */
+void bt_exchange_pump_response(struct bt_exchange *exchange);
+
+/* exchange_filter.c: those that return bool say whether the exchange goes on; false: it was refused or cut,
+ * and is gone. */
+/* Makes the filters of an allowed request and shows them its head, as it will be sent but for what is
+ * injected. */
+bool bt_exchange_filter_request(struct bt_exchange *exchange, struct bt_message *head);
+/* exchange->response.filter is there. */
+bool bt_exchange_filter_response(struct bt_exchange *exchange, struct bt_message *head);
+/* half->filter is there. What may pass is added to half->waiting. */
+bool bt_exchange_filter_data(struct bt_exchange *exchange, struct bt_half *half, const void *data,
+                             size_t length);
+/* trailers: NULL, or changed as needed. Without a filter: nothing to do. */
+bool bt_exchange_filter_end(struct bt_exchange *exchange, struct bt_half *half, struct bt_message *trailers);
+/* Once a second: what a filter holds goes on when its source is silent. Returns whether there is something to
+ * send. */
+bool bt_exchange_filter_pause(struct bt_half *half, int64_t now_ms);
+void bt_exchange_filters_free(struct bt_exchange *exchange);
 
 /* exchange.c */
 void bt_exchange_take_head(struct bt_exchange *exchange, const struct bt_message *head);

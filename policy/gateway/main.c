@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "policy/gateway/dns_server.h"
+#include "policy/gateway/filter.h"
 #include "policy/gateway/session.h"
 #include "policy/gateway/tls.h"
 #include "policy/gateway/upstream.h"
@@ -253,6 +254,7 @@ static void free_parts(struct program *program)
     gateway->resolver = bt_resolver_free(gateway->resolver);
     if (gateway->base != NULL)
         event_base_free(gateway->base);
+    bt_filters_stop();
     bt_gateway_settings_clear(&gateway->settings);
     libevent_global_shutdown();
 }
@@ -263,6 +265,8 @@ static int start(struct program *program, const char *path, struct bt_error *err
     /* OpenSSL's own configuration file has no say here. */
     (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
     int result = bt_gateway_settings_load(path, &gateway->settings, error);
+    if (result == 0)
+        result = bt_filters_start(error);
     if (result == 0)
         result = open_sockets(program, error);
     if (result == 0)

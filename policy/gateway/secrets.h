@@ -3,6 +3,7 @@
  *
  * Spellings: as it is; base64 and base64url in all three alignments; hex in both cases; percent-encoded as
  * browsers and RFC 3986 do and with every byte encoded, both cases; as a JSON string (with and without "\/").
+ * Of values above 1 KiB, which are files: as it is, base64, JSON.
  * Made by agents.c, used by filter.h.
  */
 #ifndef BERTH_POLICY_GATEWAY_SECRETS_H
@@ -11,10 +12,10 @@
 #include "lib/error.h"
 #include "policy/gateway/literals.h"
 
-#define BT_SECRET_MIN 8           /* shorter values would be found everywhere */
-#define BT_SECRET_MAX 4096        /* bytes of one */
-#define BT_SECRETS_MAX 64         /* of one agent */
-#define BT_SECRETS_BYTES_MAX 8192 /* of one agent, together */
+#define BT_SECRET_MIN 8            /* shorter values would be found everywhere */
+#define BT_SECRET_MAX 4096         /* bytes of one */
+#define BT_SECRETS_MAX 64          /* of one agent */
+#define BT_SECRETS_BYTES_MAX 65536 /* of one agent, together */
 
 enum bt_secret_kind {
     BT_SECRET_CREDENTIAL, /* injected by the gateway: also overwritten in responses */
