@@ -48,6 +48,32 @@ void bt_exchange_filters_free(struct bt_exchange *exchange)
     exchange->filtered = bt_kept_message_free(exchange->filtered);
 }
 
+/* Bytes, and an end, that came while it was found out who asks. */
+static bool filter_early(struct bt_exchange *exchange, struct bt_half *half)
+{
+    struct evbuffer *early = half->waiting;
+    bool goes_on = true;
+    if (early != NULL) {
+        size_t length = evbuffer_get_length(early);
+        half->waiting = evbuffer_new();
+        if (length != 0)
+            goes_on = bt_exchange_filter_data(exchange, half, evbuffer_pullup(early, -1), length);
+        evbuffer_free(early);
+    }
+    if (!goes_on || !half->is_ended)
+        return goes_on;
+    struct bt_message trailers;
+    if (half->trailers == NULL)
+        return bt_exchange_filter_end(exchange, half, NULL);
+    bt_kept_message_get(half->trailers, &trailers);
+    if (!bt_exchange_filter_end(exchange, half, &trailers))
+        return false;
+    struct bt_kept_message *kept = bt_message_keep(&trailers);
+    (void)bt_kept_message_free(half->trailers);
+    half->trailers = kept;
+    return true;
+}
+
 bool bt_exchange_filter_request(struct bt_exchange *exchange, struct bt_message *head)
 {
     const struct bt_filter_settings settings = settings_of(exchange);
@@ -58,7 +84,7 @@ bool bt_exchange_filter_request(struct bt_exchange *exchange, struct bt_message 
     if (!follow(exchange, exchange->request.filter, bt_filter_head(exchange->request.filter, head)))
         return false;
     exchange->filtered = bt_message_keep(head);
-    return true;
+    return filter_early(exchange, &exchange->request);
 }
 
 bool bt_exchange_filter_response(struct bt_exchange *exchange, struct bt_message *head)

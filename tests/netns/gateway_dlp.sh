@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
-gateway_world_start
+gateway_world_start "$@"
 
 # Nothing in this file looks like a secret: they are made here.
 token=ghp"_$(openssl rand -hex 18)"
