@@ -375,7 +375,10 @@ static uint64_t find_held(struct bt_scanner *scanner, uint64_t *ret_keep)
         scanner->literals != NULL ? bt_literals_partial(scanner->literals, &scanner->literals_state) : 0;
     if (partial > BT_SCANNER_VISIBLE)
         held -= partial - BT_SCANNER_VISIBLE;
-    uint64_t keep = held;
+    /* The beginning of an anchor may have passed already. */
+    uint64_t history_length = scanner->has_anchors ? ANCHOR_MAX : 0;
+    uint64_t keep = scanner->offset > history_length ? scanner->offset - history_length : 0;
+    keep = held < keep ? held : keep;
     for (size_t span = 0; span < BT_SPANS; span++) {
         if (!follow_run(scanner, (enum bt_span)span, scanner->offset))
             continue;
