@@ -26,7 +26,6 @@ proxy=http://agent:token-one@10.243.0.6:8119
 fetch() { in_agent one curl -s --max-time 8 --cacert authority.pem -x $proxy "$@"; }
 post() { fetch -H 'Content-Type: text/plain' --data-binary @body "$@"; }
 rule() { json 'd.get("rule")' 2>/dev/null; }
-arrived() { grep -c "\"method\": \"$1\", \"path\": \"$2\"" internet.log; }
 decision() { api GET "decisions?limit=1000" | json "sum(1 for r in d['decisions'] if r['rule'] == '$1' and r['allowed'] == $2)"; }
 
 # ---- requests that are refused ----------------------------------------------------------------------------------------
@@ -46,7 +45,8 @@ equal "in a query" dlp:github-token "$(fetch "https://allowed.example/hello?q=$t
 equal "in a field" dlp:github-token "$(fetch -H "X-Note: $token" https://allowed.example/hello | rule)"
 equal "a coding that nobody knows" dlp:content-coding \
     "$(fetch -H 'Content-Encoding: secret' --data-binary @body https://allowed.example/upload | rule)"
-equal "none of these requests was complete at the origin" 0 "$(arrived POST /upload)"
+equal "none of these requests was complete at the origin" 0 \
+    "$(grep '"path": "/upload"' internet.log | grep -cE "\"body_bytes\": ($(stat -c %s body)|$(stat -c %s body.gz))\b")"
 equal "the canary" dlp:canary "$(fetch -d "found $canary" https://allowed.example/upload | rule)"
 equal "the canary in base64" dlp:canary \
     "$(fetch -d "$(printf 'x%s' "$canary" | base64 -w0)" https://allowed.example/upload | rule)"
