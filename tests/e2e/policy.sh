@@ -51,7 +51,7 @@ inside() { berth exec one -- "$@"; }
 equal "a request with the credential" bbb "$(inside curl -sSf --max-time 30 https://api.allowed.example/bytes/3)"
 equal "which the internet received" "Bearer $value" "$(seen /bytes/3)"
 check "a program without any variable trusts the gateway" inside env -i /usr/bin/curl -sSf --max-time 30 -o /dev/null \
-    https://allowed.example/hello
+    https://allowed.example/bytes/1
 check "the agent has the value nowhere" inside sh -c \
     "! env | grep -q $value && ! grep -rsq -- $value /run/berth /etc /home /tmp /workspace /proc/self/environ /proc/[0-9]*/environ"
 check "but a bait" inside sh -c 'test ${#BACKUP_ACCESS_TOKEN} = 64'
@@ -73,9 +73,9 @@ check_status "a new value reaches the agent that runs" 0 "agent one has it" set_
 has_other() { inside curl -sSf --max-time 30 -o /dev/null https://api.allowed.example/bytes/4 && [ "$(seen /bytes/4)" = "Bearer $other" ]; }
 check "within seconds" eventually has_other
 check_status "a credential that is removed" 0 "every route that needs it is closed" berth credential rm example
-is_closed() { [ "$(rule https://api.allowed.example/bytes/5)" = default-deny ]; }
+is_closed() { ! inside curl -sf --max-time 30 -o /dev/null https://api.allowed.example/bytes/5; }
 check "closes its routes" eventually is_closed
-check "and no other" inside curl -sSf --max-time 30 -o /dev/null https://allowed.example/hello
+check "and no other" inside curl -sSf --max-time 30 -o /dev/null https://allowed.example/bytes/1
 check "no value is in any file but the user's own" not grep -rsq -- "$other" /home/1000/.local/state/berth
 check "the agent stops" berth stop one
 finish
