@@ -430,12 +430,15 @@ void bt_upstreams_retire(struct bt_upstreams *upstreams, const struct bt_agent *
 void bt_upstreams_sweep(struct bt_upstreams *upstreams)
 {
     int64_t now_ms = bt_clock_ms();
-    struct bt_upstream *upstream;
-    while ((upstream = TAILQ_FIRST(&upstreams->ages[IDLE])) != NULL &&
-           now_ms - upstream->since_ms >= BT_UPSTREAM_IDLE_MS)
+    struct bt_upstream *upstream, *next;
+    for (upstream = TAILQ_FIRST(&upstreams->ages[IDLE]);
+         upstream != NULL && now_ms - upstream->since_ms >= BT_UPSTREAM_IDLE_MS; upstream = next) {
+        next = TAILQ_NEXT(upstream, age_link);
         free_upstream(upstream);
-    while ((upstream = TAILQ_FIRST(&upstreams->ages[SECURING])) != NULL &&
-           now_ms - upstream->since_ms >= BT_UPSTREAM_SECURE_MS) {
+    }
+    for (upstream = TAILQ_FIRST(&upstreams->ages[SECURING]);
+         upstream != NULL && now_ms - upstream->since_ms >= BT_UPSTREAM_SECURE_MS; upstream = next) {
+        next = TAILQ_NEXT(upstream, age_link);
         struct bt_upstream_result result = {.address = upstream->address,
                                             .status = 504,
                                             .rule = "tls-failed",

@@ -93,7 +93,7 @@ check_status "https to it as well" 56 "403" berth exec two -- curl -sS --max-tim
 check_status "without the token: 407" 56 "407" berth exec two -- sh -c \
     'curl -sS --max-time 30 --proxy "$(echo $https_proxy | sed "s/agent:[^@]*@//")" https://allowed.example/'
 check_status "an address instead of a name" 56 "403" berth exec two -- curl -sSk --max-time 30 https://203.0.113.10/
-check_status "SNI that differs from CONNECT" 35 "" berth exec two -- curl -sSk --max-time 30 \
+check_status "SNI that differs from CONNECT" 0 "sni-mismatch" berth exec two -- curl -sSk --max-time 30 \
     --connect-to blocked.example:443:allowed.example:443 https://blocked.example/
 check "transparently, without the proxy's variables" berth exec two -- env -u https_proxy -u HTTPS_PROXY \
     curl -sSf --max-time 30 -o /dev/null https://allowed.example/
