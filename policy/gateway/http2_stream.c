@@ -47,7 +47,7 @@ void bt_http2_stream_detach(struct bt_http2_stream *stream)
 
 void bt_http2_stream_lose(struct bt_http2_stream *stream, enum bt_abort reason)
 {
-    bool is_told = !stream->is_silent && !bt_http2_stream_is_complete(stream);
+    bool is_told = !stream->is_silent && !stream->is_released && !bt_http2_stream_is_complete(stream);
     stream->is_silent = true;
     bt_http2_stream_detach(stream);
     if (is_told)
@@ -300,9 +300,10 @@ static void consume(struct bt_stream *base, size_t length)
 static void abort_stream(struct bt_stream *base, enum bt_abort reason)
 {
     struct bt_http2_stream *stream = of(base);
-    if (stream->http2 != NULL && !stream->is_silent)
-        reset(stream, code_of(stream->http2, reason));
+    bool is_open = stream->http2 != NULL && !stream->is_silent;
     stream->is_silent = true;
+    if (is_open)
+        reset(stream, code_of(stream->http2, reason));
 }
 
 static void release(struct bt_stream *base)
