@@ -155,14 +155,17 @@ static void on_payload(void *context, const uint8_t *data, size_t length, bool i
     (void)bt_filter_judge(filter, bt_scanner_finds(filter->control), false);
 }
 
-/* Whoever waits for a message gets all of it: nothing is held over its end. */
+/* Whoever waits for a message gets all of it: nothing is held over its end. What follows is another text,
+ * which a line's end says to the detectors. */
 static void on_message_end(void *context, bool is_control)
 {
     struct bt_filter *filter = context;
-    if (is_control)
+    if (is_control) {
         bt_scanner_reset(filter->control);
-    else
-        bt_scanner_release(filter->scanner, true, NULL);
+        return;
+    }
+    scan_copy(filter, "\n", 1);
+    bt_scanner_release(filter->scanner, true, NULL);
 }
 
 /* ---- pieces ---------------------------------------------------------------------------------------------
