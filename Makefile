@@ -231,6 +231,7 @@ ifeq ($(SETUID),1)
 	install -m 0755 $(STARTER) $(DESTDIR)$(PREFIX)/libexec/berth/
 endif
 	install -m 0644 images/recipes/* $(DESTDIR)$(PREFIX)/share/berth/recipes/
+	install -m 0644 backends/docker_seccomp.json $(DESTDIR)$(PREFIX)/share/berth/
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
 	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	install -m 0644 completions/berth.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/berth

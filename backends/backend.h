@@ -40,6 +40,14 @@ struct bt_guest_plan {
     uint32_t orchestrator_address; /* gateways of a backend whose pair starts in turn */
 };
 
+/* What an agent's plan wants held. is_..._asked: by a bottle, so that not to hold it is an error. */
+struct bt_guest_limits {
+    uint64_t memory_bytes, disk_bytes;
+    unsigned cpus;
+    bool is_memory_asked, is_disk_asked, is_cpus_asked;
+    bool is_gvisor_asked; /* a kernel of its own in front of the host's */
+};
+
 /* What opens a guest to the owner's commands. */
 struct bt_guest_access {
     struct bt_guest_identity identity;
@@ -57,6 +65,9 @@ struct bt_backend {
     bool is_pair_in_turn;
     /* What is missing on this machine, without changing anything. */
     int (*check)(struct bt_error *error);
+    /* Which of these limits this machine cannot hold: an error for one that was asked for, a note for a
+     * default. NULL: all are held. */
+    int (*vet)(const struct bt_guest_limits *limits, struct bt_list *notes, struct bt_error *error);
     /* Everything that a guest of this recipe starts from: built when it is missing. */
     int (*provide)(const struct bt_paths *paths, const char *recipe, const struct bt_progress *progress,
                    struct bt_error *error);

@@ -48,6 +48,18 @@ static int check(struct bt_error *error)
     return result < 0 ? result : bt_docker_engine_check(&engine, error);
 }
 
+static int vet(const struct bt_guest_limits *limits, struct bt_list *notes, struct bt_error *error)
+{
+    struct bt_docker docker;
+    struct bt_docker_engine engine;
+    int result = bt_docker_connect(&docker, error);
+    if (result == 0)
+        result = bt_docker_engine(&docker, &engine, error);
+    if (result == 0)
+        result = bt_docker_engine_check(&engine, error);
+    return result < 0 ? result : bt_docker_vet(&docker, &engine, limits, notes, error);
+}
+
 static int provide(const struct bt_paths *paths, const char *recipe, const struct bt_progress *progress,
                    struct bt_error *error)
 {
@@ -59,12 +71,12 @@ static int provide(const struct bt_paths *paths, const char *recipe, const struc
     return result < 0 ? result : bt_docker_image_provide(&docker, &image, progress, error);
 }
 
-/* The engine makes the volumes with the container. */
+/* Other volumes than an agent's are made with the container. */
 static int prepare(const struct bt_guest_plan *plan, struct bt_error *error)
 {
-    (void)plan;
-    (void)error;
-    return 0;
+    struct bt_docker docker;
+    int result = plan->role == BT_GUEST_AGENT ? bt_docker_connect(&docker, error) : 0;
+    return result < 0 || plan->role != BT_GUEST_AGENT ? result : bt_docker_volumes_make(&docker, plan, error);
 }
 
 static uint32_t gateway_address(const struct bt_helper_lease *lease)
@@ -399,6 +411,7 @@ const struct bt_backend bt_backend_docker = {
     .lease_kind = BT_KIND_BRIDGE,
     .is_pair_in_turn = true,
     .check = check,
+    .vet = vet,
     .provide = provide,
     .prepare = prepare,
     .launch = launch,

@@ -15,7 +15,8 @@
 #define AGENT_PROCESSES_MAX 4096
 #define INFRA_PROCESSES_MAX 256
 #define DESCRIPTORS_MAX 16384 /* an engine cannot give more than it may have itself */
-#define OOM_AGENT 500         /* an agent goes before anything of the host does */
+#define PROFILE_MAX (256UL * 1024)
+#define OOM_AGENT 500 /* an agent goes before anything of the host does */
 
 static const char *role_name(enum bt_guest_role role)
 {
@@ -52,6 +53,7 @@ static json_t *volumes(const struct bt_guest_plan *plan, const char *name)
     if (plan->role == BT_GUEST_AGENT) {
         (void)json_array_append_new(list, volume(plan, name, "home", "/home/agent"));
         (void)json_array_append_new(list, volume(plan, name, "workspace", "/workspace"));
+        (void)json_array_append_new(list, volume(plan, name, "base", "/var/lib/berth"));
     } else if (plan->role == BT_GUEST_ORCHESTRATOR) {
         (void)json_array_append_new(list, volume(plan, name, "registry", "/var/lib/berth"));
     }
@@ -93,19 +95,17 @@ static void add_limits(json_t *host, const struct bt_guest_plan *plan, const str
                               json_pack("[o, o]", limit("core", 0), limit("nofile", DESCRIPTORS_MAX)));
 }
 
-static json_t *host_document(const struct bt_guest_plan *plan, const struct bt_docker_engine *engine,
-                             const char *name, json_t *resolvers)
+/* The system calls of docker_seccomp.json and no other; the engine takes the profile's text, not its name. */
+static int read_profile(char **ret_option, struct bt_error *error)
 {
-    json_t *security = json_pack("[s]", "no-new-privileges");
-    json_t *host = json_pack("{s:s, s:b, s:[s], s:o, s:o, s:o, s:o, s:{s:s}, s:{s:s}, s:s, s:s, s:o}",
-                             "NetworkMode", name, "ReadonlyRootfs", true, "CapDrop", "ALL", "SecurityOpt",
-                             security, "Tmpfs", temporary_folders(plan), "Mounts", volumes(plan, name),
-                             "Sysctls", kernel_settings(plan), "LogConfig", "Type", "none", "RestartPolicy",
-                             "Name", "no", "IpcMode", "private", "CgroupnsMode", "private", "Dns", resolvers);
-    if (plan->role == BT_GUEST_AGENT && engine->has_runsc)
-        (void)json_object_set_new(host, "Runtime", json_string("runsc"));
-    add_limits(host, plan, engine);
-    return host;
+    char path[512];
+    bt_auto_buffer text = {0};
+    int result = bt_data_path("backends/docker_seccomp.json", "share/berth/docker_seccomp.json", path, error);
+    if (result == 0)
+        result = bt_file_read(path, PROFILE_MAX, &text, error);
+    if (result == 0)
+        *ret_option = bt_string_format("seccomp=%s", text.data == NULL ? "" : text.data);
+    return result;
 }
 
 /* The engine's own resolver asks nobody but the gateway: not what the host asks. */
@@ -116,8 +116,24 @@ static json_t *resolvers_of(const struct bt_guest_plan *plan)
     return json_pack("[s]", gateway);
 }
 
+static json_t *host_document(const struct bt_guest_plan *plan, const struct bt_docker_engine *engine,
+                             const char *name, const char *profile)
+{
+    json_t *security = json_pack("[s, s]", "no-new-privileges", profile);
+    json_t *host =
+        json_pack("{s:s, s:b, s:[s], s:o, s:o, s:o, s:o, s:{s:s}, s:{s:s}, s:s, s:s, s:o}", "NetworkMode",
+                  name, "ReadonlyRootfs", true, "CapDrop", "ALL", "SecurityOpt", security, "Tmpfs",
+                  temporary_folders(plan), "Mounts", volumes(plan, name), "Sysctls", kernel_settings(plan),
+                  "LogConfig", "Type", "none", "RestartPolicy", "Name", "no", "IpcMode", "private",
+                  "CgroupnsMode", "private", "Dns", resolvers_of(plan));
+    if (plan->role == BT_GUEST_AGENT && engine->has_runsc)
+        (void)json_object_set_new(host, "Runtime", json_string("runsc"));
+    add_limits(host, plan, engine);
+    return host;
+}
+
 static json_t *container_document(const struct bt_guest_plan *plan, const struct bt_docker_engine *engine,
-                                  const char *name, const char *image)
+                                  const char *name, const char *image, const char *profile)
 {
     char address[BT_IPV4_TEXT_SIZE];
     unsigned user = user_of(plan->role);
@@ -131,9 +147,8 @@ static json_t *container_document(const struct bt_guest_plan *plan, const struct
                      BT_CONTAINER_INIT, "Cmd", "container", role_name(plan->role), "Env", "OpenStdin", true,
                      "StdinOnce", true, "AttachStdin", true, "AttachStdout", true, "AttachStderr", true,
                      "Tty", false, "Labels", bt_docker_labels(&plan->identity), "HostConfig",
-                     host_document(plan, engine, name, resolvers_of(plan)), "MacAddress", mac,
-                     "NetworkingConfig", "EndpointsConfig", name, "IPAMConfig", "IPv4Address", address,
-                     "MacAddress", mac);
+                     host_document(plan, engine, name, profile), "MacAddress", mac, "NetworkingConfig",
+                     "EndpointsConfig", name, "IPAMConfig", "IPv4Address", address, "MacAddress", mac);
 }
 
 int bt_docker_container_create(const struct bt_docker *docker, const struct bt_guest_plan *plan,
@@ -142,18 +157,21 @@ int bt_docker_container_create(const struct bt_docker *docker, const struct bt_g
     char name[BT_DOCKER_NAME_SIZE];
     char image[BT_DOCKER_NAME_SIZE];
     bt_docker_name(&plan->identity, name);
+    bt_auto_free char *profile = NULL;
     int result = bt_docker_image_name(plan->root, image, error);
+    if (result == 0)
+        result = read_profile(&profile, error);
     if (result < 0)
         return result;
     bt_auto_free char *path = bt_string_format("/containers/create?name=%s", name);
     bt_auto_free char *stale = bt_string_format("/containers/%s?force=1&v=0", name);
     struct bt_error first = {0};
-    result =
-        bt_docker_call(docker, "POST", path, container_document(plan, engine, name, image), NULL, &first);
+    result = bt_docker_call(docker, "POST", path, container_document(plan, engine, name, image, profile),
+                            NULL, &first);
     if (result == -EEXIST) { /* what an earlier guest of this name left */
         (void)bt_docker_call(docker, "DELETE", stale, NULL, NULL, NULL);
-        result =
-            bt_docker_call(docker, "POST", path, container_document(plan, engine, name, image), NULL, &first);
+        result = bt_docker_call(docker, "POST", path, container_document(plan, engine, name, image, profile),
+                                NULL, &first);
     }
     if (result < 0) {
         *error = first;

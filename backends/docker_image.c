@@ -16,7 +16,7 @@
 #include "images/export.h"
 #include "lib/http.h"
 
-#define FORM_VERSION "1" /* of what is added below; a new one makes new images */
+#define FORM_VERSION "2" /* of what is added below; a new one makes new images */
 #define ORCHESTRATOR_ID 101U
 #define TAG_LENGTH 20
 #define STACK_SIZE (256UL * 1024)
@@ -59,13 +59,13 @@ struct source {
 
 static void *make_tar(void *argument)
 {
-    static const struct bt_image_addition folders[] = {
-        {"berth", NULL, 0755, 0},   {"berth/bin", NULL, 0755, 0},
-        {"run", NULL, 0755, 0},     {"tmp", NULL, 01777, 0},
-        {"proc", NULL, 0555, 0},    {"sys", NULL, 0555, 0},
-        {"dev", NULL, 0755, 0},     {"etc", NULL, 0755, 0},
-        {"var", NULL, 0755, 0},     {"var/tmp", NULL, 01777, 0},
-        {"var/lib", NULL, 0755, 0}, {"var/lib/berth", NULL, 0700, ORCHESTRATOR_ID},
+    /* What berth keeps of a workspace in an agent, or the registry of an orchestrator. */
+    unsigned keeper = strcmp(((struct source *)argument)->image->name, "infra") == 0 ? ORCHESTRATOR_ID : 0;
+    const struct bt_image_addition folders[] = {
+        {"berth", NULL, 0755, 0},    {"berth/bin", NULL, 0755, 0}, {"run", NULL, 0755, 0},
+        {"tmp", NULL, 01777, 0},     {"proc", NULL, 0555, 0},      {"sys", NULL, 0555, 0},
+        {"dev", NULL, 0755, 0},      {"etc", NULL, 0755, 0},       {"var", NULL, 0755, 0},
+        {"var/tmp", NULL, 01777, 0}, {"var/lib", NULL, 0755, 0},   {"var/lib/berth", NULL, 0755, keeper},
     };
     struct source *source = argument;
     sigset_t broken_pipe;

@@ -67,6 +67,10 @@ struct bt_docker_demux {
 ssize_t bt_docker_demux(struct bt_docker_demux *demux, const char *data, size_t length, int *ret_stream,
                         const char **ret_data, size_t *ret_length);
 
+/* See bt_backend.vet. */
+int bt_docker_vet(const struct bt_docker *docker, const struct bt_docker_engine *engine,
+                  const struct bt_guest_limits *limits, struct bt_list *notes, struct bt_error *error);
+
 /* ---- names ---- */
 /* Of the user and state folder that a guest belongs to: 12 hex digits. */
 void bt_docker_owner(const struct bt_guest_identity *identity, char ret_owner[13]);
@@ -96,6 +100,9 @@ void bt_docker_mac(uint32_t address, char ret_mac[BT_DOCKER_MAC_SIZE]);
 /* Whether the engine put a port into the bridge that this process sees under the name: the proof that it
  * works in this network namespace. */
 bool bt_docker_bridge_has_port(const char *bridge);
+/* An agent's home and workspace, with the plan's size where the engine can hold one. */
+int bt_docker_volumes_make(const struct bt_docker *docker, const struct bt_guest_plan *plan,
+                           struct bt_error *error);
 /* Creates (not starts) the container. */
 int bt_docker_container_create(const struct bt_docker *docker, const struct bt_guest_plan *plan,
                                const struct bt_docker_engine *engine, struct bt_error *error);

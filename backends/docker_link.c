@@ -250,6 +250,7 @@ int bt_docker_link(const struct bt_guest_access *access, struct bt_guest_link **
         .status = status,
         .end = end,
         .close = close_link,
+        .is_root_plain = true,
     };
     struct docker_link *link = bt_new(1, sizeof(*link));
     link->link.transport = &transport;

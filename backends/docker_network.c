@@ -154,10 +154,10 @@ int bt_docker_remove(const struct bt_docker *docker, const struct bt_guest_ident
         return result;
     }
     result = remove_network(docker, name, error);
-    if (result == 0 && has_volumes && identity->role == BT_GUEST_AGENT) {
-        result = remove_volume(docker, name, "home", error);
-        if (result == 0)
-            result = remove_volume(docker, name, "workspace", error);
-    }
+    static const char *const agent_volumes[] = {"home", "workspace", "base"};
+    for (size_t i = 0;
+         result == 0 && has_volumes && identity->role == BT_GUEST_AGENT && i < BT_ARRAY_LENGTH(agent_volumes);
+         i++)
+        result = remove_volume(docker, name, agent_volumes[i], error);
     return result;
 }

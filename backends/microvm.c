@@ -33,6 +33,17 @@ static int make_disk(const char *folder, const char *name, uint64_t bytes, struc
     return bt_ext4_make_empty(path, bytes, name, error);
 }
 
+static int vet(const struct bt_guest_limits *limits, struct bt_list *notes, struct bt_error *error)
+{
+    (void)notes;
+    return limits->is_gvisor_asked
+               ? bt_fail(error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP, "use --backend docker, or leave it out",
+                         "the bottle says isolation: gvisor, which is for containers; the backend qemu has "
+                         "virtual "
+                         "machines instead")
+               : 0;
+}
+
 static int provide(const struct bt_paths *paths, const char *recipe, const struct bt_progress *progress,
                    struct bt_error *error)
 {
@@ -189,6 +200,7 @@ const struct bt_backend bt_backend_qemu = {
     .name = "qemu",
     .lease_kind = BT_KIND_TAP_FD,
     .check = check,
+    .vet = vet,
     .provide = provide,
     .prepare = prepare,
     .launch = launch,

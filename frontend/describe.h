@@ -18,8 +18,8 @@ const char *bt_describe_advice(enum bt_agent_status status);
 /* ISO 8601 in UTC; empty for 0. */
 void bt_describe_time(int64_t seconds, char ret_text[BT_OUTPUT_TEXT_SIZE]);
 
-/* What a route (its keys but the host, policy/POLICY.md) is for, in a line: "POST /v1/files; credential example".
- * Owned by the caller. */
+/* What a route (its keys but the host, policy/POLICY.md) is for, in a line: "POST /v1/files; credential
+ * example". Owned by the caller. */
 char *bt_describe_rules(const json_t *rules);
 
 #endif

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -9,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "backends/backend.h"
 #include "frontend/doctor.h"
 #include "vm/kvm_probe.h"
 #include "vm/machine.h"
@@ -54,6 +56,26 @@ static void bt_doctor_vmm(struct bt_doctor *doctor)
             doctor, BT_HEALTH_WARN, "KVM",
             "guests work without it, some ten times slower; join the group kvm, or switch virtualisation on",
             "not usable%s%s: guests are emulated (TCG)", *reason ? ": " : "", reason);
+}
+
+/* Containers need nothing of berth but an engine; that there is none is no failure. */
+static void bt_doctor_docker(struct bt_doctor *doctor)
+{
+    struct bt_error error = {0};
+    int r = bt_backend_docker.check(&error);
+
+    if (r == 0)
+        bt_doctor_add(doctor, BT_HEALTH_OK, "docker", NULL,
+                      "a container engine answers; --backend docker uses it (the weakest boundary)");
+    else if (r == -ENOENT && !getenv("DOCKER_HOST"))
+        bt_doctor_add(doctor, BT_HEALTH_OK, "docker", NULL,
+                      "no container engine is here, and none is needed but for --backend docker");
+    else
+        bt_doctor_add(doctor, BT_HEALTH_WARN, "docker", *error.hint ? error.hint : NULL, "%s", error.message);
+    if (r == 0 && access("/proc/sys/net/bridge", F_OK) < 0)
+        bt_doctor_add(
+            doctor, BT_HEALTH_WARN, "br_netfilter", "modprobe br_netfilter",
+            "is not loaded: what agents in containers send to their own gateway is not filtered by port");
 }
 
 /* In a child, since a namespace cannot be left. */
@@ -137,6 +159,7 @@ void bt_doctor_machine(struct bt_doctor *doctor)
 {
     bt_doctor_tun(doctor);
     bt_doctor_vmm(doctor);
+    bt_doctor_docker(doctor);
     bt_doctor_namespaces(doctor);
     bt_doctor_landlock(doctor);
     bt_doctor_memory(doctor);

@@ -56,6 +56,7 @@ static void bt_plan_apply_bottle(struct bt_plan *plan, const struct bt_bottle *b
         plan->resources.disk_bytes = bottle->disk_bytes;
     for (size_t i = 0; i < bottle->environment.count; i++)
         bt_plan_set_variable(plan, bottle->environment.items[i]);
+    plan->is_gvisor |= bottle->is_gvisor;
     if (bottle->image) {
         free(plan->image);
         plan->image = bt_string_copy(bottle->image);

@@ -2,8 +2,8 @@
  * files it reads.
  *
  *   <config>/agents/<name>.md       the user's agents: front matter {harness, bottle, skills}, the body is
- * the prompt <config>/bottles/<name>.yaml    the user's bottles: {egress, resources, env, image, extends}
- *   <project>/.berth/agents/        more agents; never replaces one of the user's
+ * the prompt <config>/bottles/<name>.yaml    the user's bottles: {egress, resources, env, image, isolation,
+ * extends} <project>/.berth/agents/        more agents; never replaces one of the user's
  *   <project>/.berth/policy.yaml    {egress: {allow: [patterns and limits]}}: only narrows
  *   /etc/berth/policy.yaml          the same, the administrator's; narrows what is left
  *
@@ -61,6 +61,7 @@ struct bt_plan {
     struct bt_resources resources;
     struct bt_list environment; /* "NAME=value" */
     char *image;                /* recipe name */
+    bool is_gvisor;             /* isolation: gvisor; once a bottle has said so, no other takes it back */
     struct bt_list notes;       /* what the user should know: routes that were taken away and by whom, ... */
 };
 

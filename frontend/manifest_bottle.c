@@ -238,10 +238,24 @@ static int bt_bottle_image(const struct bt_yaml *root, struct bt_bottle *bottle,
     return 0;
 }
 
+static int bt_bottle_isolation(const struct bt_yaml *root, struct bt_bottle *bottle, struct bt_error *error)
+{
+    const char *isolation = NULL;
+    int r = bt_yaml_string(root, "isolation", NULL, &isolation, error);
+
+    if (r < 0 || !isolation)
+        return r;
+    if (strcmp(isolation, "gvisor") != 0)
+        return bt_yaml_fail(bt_yaml_get(root, "isolation"), error, "leave it out, or write gvisor",
+                            "'%.60s' is no isolation", isolation);
+    bottle->is_gvisor = true;
+    return 0;
+}
+
 static int bt_bottle_from_yaml(const struct bt_yaml *root, struct bt_bottle *bottle, char **ret_extends,
                                char **ret_extends_at, struct bt_error *error)
 {
-    static const char *const known[] = {"egress", "resources", "env", "image", "extends"};
+    static const char *const known[] = {"egress", "resources", "env", "image", "isolation", "extends"};
     const char *extends = NULL;
     int r = bt_yaml_check_keys(root, known, BT_ARRAY_LENGTH(known), error);
 
@@ -253,6 +267,8 @@ static int bt_bottle_from_yaml(const struct bt_yaml *root, struct bt_bottle *bot
         r = bt_bottle_environment(root, bottle, error);
     if (r == 0)
         r = bt_bottle_image(root, bottle, error);
+    if (r == 0)
+        r = bt_bottle_isolation(root, bottle, error);
     if (r == 0)
         r = bt_yaml_string(root, "extends", NULL, &extends, error);
     if (r < 0 || !extends)

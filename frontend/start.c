@@ -231,17 +231,32 @@ static int bt_start_confirm(struct bt_context *context, const struct bt_plan *pl
 
 /* Which backend, and what must be said about it. Nobody gets the weakest one without having asked for it or
  * agreed to it. */
-static int bt_start_backend(struct bt_context *context, const char *asked, const char **ret_backend,
-                            struct bt_error *error)
+static int bt_start_backend(struct bt_context *context, const struct bt_plan *plan, const char *asked,
+                            const char **ret_backend, struct bt_error *error)
 {
+    const struct bt_resources *resources = &plan->resources;
+    const struct bt_guest_limits limits = {
+        .memory_bytes = resources->memory_bytes,
+        .disk_bytes = resources->disk_bytes,
+        .cpus = resources->cpus,
+        .is_memory_asked = resources->memory_bytes != BT_MEMORY_DEFAULT,
+        .is_disk_asked = resources->disk_bytes != BT_DISK_DEFAULT,
+        .is_gvisor_asked = plan->is_gvisor,
+        .is_cpus_asked = resources->cpus != BT_CPUS_DEFAULT,
+    };
     const struct bt_backend *backend;
     const char *why;
     char question[512];
+    bt_auto_list notes = {0};
     int r = bt_backend_select(asked, &backend, &why, error);
 
+    if (r == 0 && backend->vet)
+        r = backend->vet(&limits, &notes, error);
     if (r < 0)
         return r;
     *ret_backend = backend->name;
+    for (size_t i = 0; i < notes.count; i++)
+        bt_output_note(&context->output, "note: %s", notes.items[i]);
     if (backend->warning)
         bt_output_note(&context->output, "warning: %s: %s", backend->name, backend->warning);
     if (asked || !backend->warning)
@@ -347,6 +362,6 @@ int bt_start_run(struct bt_context *context, const struct bt_start *start, struc
         bt_output_note(&context->output, "note: %s", plan.notes.items[i]);
     r = bt_start_confirm(context, &plan, error);
     if (r == 0)
-        r = bt_start_backend(context, backend ? backend : context->config.backend, &backend, error);
+        r = bt_start_backend(context, &plan, backend ? backend : context->config.backend, &backend, error);
     return r < 0 ? r : bt_start_launch(context, start, &plan, backend, error);
 }

@@ -60,6 +60,7 @@ struct bt_workspace_guest {
     const char *folder; /* absolute path in the guest: /workspace, or /workspace/<clone> */
     const char *store;  /* absolute path of a folder that only the guest's root writes; created at need */
     uint32_t uid, gid;  /* the agent's */
+    uint32_t reader;    /* uid and gid of who reads what the agent wrote: see bt_guest_reader() */
     /* As bt_guest_run and bt_guest_copy_in. */
     int (*run)(void *context, const struct bt_guest_command *command, int *ret_status,
                struct bt_error *error);

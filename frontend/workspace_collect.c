@@ -210,6 +210,8 @@ static int fetch_archive(const struct collection *collection, uint64_t bytes, in
     const struct bt_guest_command command = {.arguments = arguments,
                                              .environment = bt_workspace_guest_environment,
                                              .folder = collection->guest->folder,
+                                             .uid = collection->guest->reader,
+                                             .gid = collection->guest->reader,
                                              .input = names.data,
                                              .input_length = names.length,
                                              .input_fd = -1,

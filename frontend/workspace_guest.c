@@ -47,6 +47,7 @@ void bt_workspace_guest_link(struct bt_guest_link *link, const char *folder, con
         .store = name == NULL ? bt_string_copy(STORE_FOLDER) : bt_string_format(STORE_FOLDER "-%s", name),
         .uid = 1000,
         .gid = 1000,
+        .reader = bt_guest_reader(link, 1000),
         .run = link_run,
         .copy_in = link_copy_in,
     };
@@ -88,8 +89,12 @@ int bt_workspace_ask(const struct bt_workspace_guest *guest, const struct bt_wor
     const struct bt_guest_command command = {.arguments = ask->arguments,
                                              .environment = (const char *const *)environment.items,
                                              .folder = guest->folder,
-                                             .uid = ask->is_root ? 0 : guest->uid,
-                                             .gid = ask->is_root ? 0 : guest->gid,
+                                             .uid = ask->is_reader ? guest->reader
+                                                    : ask->is_root ? 0
+                                                                   : guest->uid,
+                                             .gid = ask->is_reader ? guest->reader
+                                                    : ask->is_root ? 0
+                                                                   : guest->gid,
                                              .input = ask->input,
                                              .input_length = ask->input_length,
                                              .input_fd = -1,
@@ -132,7 +137,8 @@ int bt_workspace_stamps_ask(const struct bt_workspace_guest *guest, struct bt_bu
         ".git", "-printf", "g - 0 %P\\0", "-prune",  "-o",
         "!",    "-type",   "d",           "-printf", "%y %m:%i:%T@:%C@ %s %P\\0",
         NULL};
-    const struct bt_workspace_ask ask = {.arguments = arguments, .is_root = true, .limit = LISTING_BYTES_MAX};
+    const struct bt_workspace_ask ask = {
+        .arguments = arguments, .is_reader = true, .limit = LISTING_BYTES_MAX};
     int status = 0;
     /* A folder that vanished while find read it makes its status 1: the rest of the list is good. */
     int result = bt_workspace_ask(guest, &ask, ret_text, &status, error);

@@ -166,6 +166,7 @@ int bt_workspace_write_all(const char *state_folder, const char *target_folder,
 struct bt_workspace_ask {
     const char *const *arguments; /* [0] by absolute path or found in the guest's PATH */
     bool is_root;                 /* else the agent's user */
+    bool is_reader;               /* rather the guest's reader */
     const char *repository;       /* GIT_DIR, or NULL */
     const void *input;
     size_t input_length;

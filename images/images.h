@@ -49,6 +49,8 @@ int bt_image_list(const struct bt_paths *paths, struct bt_image **ret_images, si
  * else the installed libexec folder. Recipes likewise. */
 int bt_program_path(const char *program, char ret_path[512], struct bt_error *error);
 int bt_recipe_path(const char *recipe, char ret_path[512], struct bt_error *error);
+/* Any other file that comes with berth, by its path in the tree and below the installation's prefix. */
+int bt_data_path(const char *built, const char *installed, char ret_path[512], struct bt_error *error);
 
 /* An empty sparse ext4 file system (libext2fs), made whole or not at all; mode 0600. Fast: a few ms, few MiB.
  */

@@ -98,6 +98,17 @@ int bt_recipe_folder(char ret_path[512], struct bt_error *error)
                    folder);
 }
 
+int bt_data_path(const char *built, const char *installed, char ret_path[512], struct bt_error *error)
+{
+    char folder[512];
+    uid_t owner_uid;
+    int result = executable_folder(folder, &owner_uid, error);
+    if (result < 0 || find_upwards(folder, owner_uid, built, installed, ret_path))
+        return result;
+    return bt_fail(error, BT_EXIT_ERROR, ENOENT, NO_INSTALLATION, "cannot find %s near %s", installed,
+                   folder);
+}
+
 int bt_recipe_path(const char *recipe, char ret_path[512], struct bt_error *error)
 {
     char folder[512], path[640];

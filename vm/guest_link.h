@@ -33,6 +33,10 @@ int bt_guest_connect(const struct bt_guest_address *address, int deadline_ms, in
                      struct bt_guest_link **ret_link, struct bt_error *error);
 struct bt_guest_link *bt_guest_close(struct bt_guest_link *link); /* returns NULL, accepts NULL */
 
+/* Which user reads what the agent wrote: root, or the agent (uid and gid agent_id) where root in the guest
+ * has no capability and could not. */
+uint32_t bt_guest_reader(const struct bt_guest_link *link, uint32_t agent_id);
+
 struct bt_guest_command {
     const char *const *arguments;   /* NULL-terminated; [0] found in the environment's PATH */
     const char *const *environment; /* NULL-terminated; secrets may be here */

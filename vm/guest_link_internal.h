@@ -29,6 +29,7 @@ struct bt_guest_transport {
     void (*end)(struct bt_guest_session *session);
     /* Ends the connection and frees the link. */
     void (*close)(struct bt_guest_link *link);
+    bool is_root_plain; /* see bt_guest_reader() */
 };
 
 /* The first member of what a transport keeps for a connection. */

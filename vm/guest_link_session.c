@@ -119,6 +119,11 @@ void bt_guest_session_close(struct bt_guest_session *session)
     session->channel = NULL;
 }
 
+uint32_t bt_guest_reader(const struct bt_guest_link *link, uint32_t agent_id)
+{
+    return link->transport->is_root_plain ? agent_id : 0;
+}
+
 struct bt_guest_link *bt_guest_close(struct bt_guest_link *link)
 {
     if (link != NULL)

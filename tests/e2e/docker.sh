@@ -15,4 +15,74 @@ equal "a command in a container" 0 $?
 [ -s "$WORLD/out" ] || note "$(cat "$WORLD/err" /home/1000/.local/state/berth/failed-launch.log /home/1000/.local/state/berth/env/live/*/*.log 2>&1)"
 check "says what it says" grep -q '^Linux ' "$WORLD/out"
 equal "list knows how it ended" 1 "$(berth list | grep -c 'exited (0).* docker')"
+
+engine() { # PATH: what the engine answers
+    curl -s --unix-socket /run/docker.sock "http://localhost$1"
+}
+count() { # KIND-PATH EXPRESSION: over the document d
+    engine "$1" | python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$2"
+}
+state=/home/1000/.local/state/berth
+
+# ---- what the engine stores, and what holds a container ----
+check "an agent in the background" berth spawn dev --name one --background
+id=$(count /containers/json "[c['Id'] for c in d if c['Labels'].get('berth.name')=='one'][0]")
+engine "/containers/$id/json" >"$WORLD/inspect"
+python3 - "$state" >"$WORLD/secrets" <<'END'
+import json, sys
+secrets = json.load(open(sys.argv[1] + "/env/live/agents/one/secrets.json"))
+print(secrets["token"])
+print(open(sys.argv[1] + "/host.key").read().strip())
+END
+chmod 600 "$WORLD/secrets"
+check "nothing secret is in what it stores" not grep -qF -f "$WORLD/secrets" "$WORLD/inspect"
+equal "read-only, without capabilities, on its own network" "True ['ALL'] [] True" \
+    "$(python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); h=d["HostConfig"]; print(h["ReadonlyRootfs"], h["CapDrop"], h["Devices"] or [], list(d["NetworkSettings"]["Networks"])[0].startswith("berth-"))' "$WORLD/inspect")"
+equal "memory and swap, processes, processors" "536870912 536870912 4096 1000000000" \
+    "$(python3 -c 'import json,sys; h=json.load(open(sys.argv[1]))["HostConfig"]; print(h["Memory"], h["MemorySwap"], h["PidsLimit"], h["NanoCpus"])' "$WORLD/inspect")"
+check "its root cannot be written" not berth exec one -- touch /x
+equal "nor has anybody a capability" 0000000000000000 \
+    "$(berth exec one -- sed -n 's/^CapBnd:\t//p' /proc/self/status)"
+check_status "no namespace can be made in it" 1 "not permitted" berth exec one -- unshare -Ur true
+check_status "no socket of another family" 1 "not permitted" berth exec one -- perl -e 'socket(S,40,1,0) or die "$!\n"'
+check "no socket of the engine" berth exec one -- sh -c '! ls /run/docker.sock /var/run/docker.sock 2>/dev/null'
+check_status "nor the host through its bridge" 7 "" berth exec one -- curl -sS --noproxy '*' --max-time 5 "http://10.242.0.1:22/"
+
+as 1000 timeout -s KILL 3 berth exec one -- sleep 12345 </dev/null >/dev/null 2>&1
+no_sleep() { berth exec one -- sh -c '! grep -qs 1234[5] /proc/[0-9]*/cmdline'; }
+check "a command ends with the host's end of it" eventually no_sleep
+
+# ---- one backend an environment; engines that will not do ----
+check_status "another backend in the same environment is refused by name" 2 "docker.*qemu|qemu.*docker" \
+    berth spawn dev --backend qemu --background
+for case in "tcp://192.0.2.1:2375 tcp" "unix:///nowhere.sock nowhere"; do
+    said=$(as 1000 env DOCKER_HOST="${case% *}" berth spawn dev --background 2>&1 </dev/null)
+    equal "an engine at ${case% *}" "2 yes" "$? $(grep -q "${case#* }" <<<"$said" && grep -q 'what to do' <<<"$said" && echo yes)"
+done
+said=$(berth doctor 2>&1)
+check "doctor knows the engine" grep -q "container engine answers" <<<"$said"
+sed 's/resources: {/resources: {disk: 4G, /' /home/1000/.config/berth/bottles/dev.yaml >/home/1000/.config/berth/bottles/sized.yaml
+check_status "a size that nobody can hold is refused when it is asked for" 2 "disk" berth spawn shell --bottles sized --background
+
+# ---- however a keeper dies, its container ends ----
+keeper=$(berth list --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["agents"][0]["keeper_pid"])')
+kill -KILL "$keeper"
+gone() { [ "$(count /containers/json "len([c for c in d if c['Labels'].get('berth.name')=='one'])")" = 0 ]; }
+check "a killed keeper's container ends" eventually gone
+equal "the agent is lost" lost "$(berth list --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["agents"][0]["status"])')"
+check "cleanup" berth cleanup bots
+equal "leaves nothing of it in the engine" "0 0 0" \
+    "$(count '/containers/json?all=1' "len([c for c in d if c['Labels'].get('berth.name')=='one'])") $(count /networks "len([n for n in d if (n['Labels'] or {}).get('berth.name')=='one'])") $(count /volumes "len([v for v in d['Volumes'] or [] if (v['Labels'] or {}).get('berth.name')=='one'])")"
+
+# ---- a gateway that dies has a successor on the agents' networks ----
+check "another agent" berth spawn dev --name two --background
+gateway=$(count /containers/json "[c['Id'] for c in d if c['Labels'].get('berth.role')=='gateway'][0]")
+curl -s -X POST --unix-socket /run/docker.sock "http://localhost/containers/$gateway/kill" >/dev/null
+reaches() { berth exec two -- curl -sSf --max-time 20 -o /dev/null https://allowed.example/; }
+check "the world can be reached again" eventually reaches
+check "stop" berth stop two
+check "rm" berth rm two --yes
+check "down" berth down
+equal "no container, no network, no volume but the registry's" "0 0 1" \
+    "$(count '/containers/json?all=1' 'len(d)') $(count /networks "len([n for n in d if n['Labels']])") $(count /volumes "len(d['Volumes'] or [])")"
 finish

@@ -106,8 +106,9 @@ static void end_machine(struct serving *serving)
 {
     serving->is_ending = true;
     bt_init_say("switching off");
-    (void)kill(-1, SIGTERM);
-    uint64_t deadline_ms = bt_init_now_ms() + END_GRACE_MS;
+    /* Root without capabilities cannot even ask the agent's processes: then nobody is waited for. */
+    uint64_t grace_ms = kill(-1, SIGTERM) == 0 ? END_GRACE_MS : 0;
+    uint64_t deadline_ms = bt_init_now_ms() + grace_ms;
     while (reap(serving) && bt_init_now_ms() < deadline_ms)
         (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     (void)kill(-1, SIGKILL);
