@@ -78,8 +78,14 @@ equal "there are three secrets to look for" 3 "$(wc -w <<<"$secrets")"
 tr ' ' '\n' <<<"$secrets" >"$WORLD/secrets" # grep takes them from a file: its own command line is looked at too
 chmod 600 "$WORLD/secrets"
 check "they are in no command line" sh -c "! cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -F -f $WORLD/secrets"
-check "in no environment of a process on the host" sh -c \
-    "! cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -F -f $WORLD/secrets"
+hosts_own() { # the environments of processes that are not in a container
+    local process
+    for process in /proc/[0-9]*; do
+        [ "$(readlink "$process/ns/pid")" = "$(readlink /proc/self/ns/pid)" ] && cat "$process/environ" 2>/dev/null
+    done | tr '\0' '\n'
+}
+hosts_own >"$WORLD/environments"
+check "in no environment of a process on the host" not grep -F -f "$WORLD/secrets" "$WORLD/environments"
 check "in no log" sh -c "! grep -rF -f $WORLD/secrets $state --include=*.log --include=*.jsonl"
 
 # ---- what it may reach ----
