@@ -31,10 +31,9 @@ struct bt_engine_options {
 /* What a connection may do next; verbs.c says which verbs are permitted in which state. */
 enum bt_connection_state {
     BT_CONNECTION_CLOSED = 0,
-    BT_CONNECTION_NEW = 1,    /* HELLO is awaited */
-    BT_CONNECTION_READY = 2,  /* no lease */
-    BT_CONNECTION_LEASED = 3, /* holds a slot */
-    BT_CONNECTION_STATE_MAX
+    BT_CONNECTION_NEW = 1,   /* HELLO is awaited */
+    BT_CONNECTION_READY = 2, /* no lease */
+    BT_CONNECTION_LEASED = 3 /* holds a slot */
 };
 
 /* Those of the status socket have places and limits of their own: nothing there takes from the others. */

@@ -1,6 +1,6 @@
 /* Everything that the engine asks of the kernel: TAP devices, addresses, neighbours and the table inet berth.
  *
- * Linux: kernel_linux*.c over libmnl and libnftnl. Tests replace it with an in-memory kernel of the same
+ * Linux: kernel_linux*.c over libmnl. Tests replace it with an in-memory kernel of the same
  * functions. No function allocates for the caller, prints, or takes a name, path or rule text from a client.
  * All return 0 or -errno. A function that fails has undone what it began: there is never a lease without its
  * rules, nor the reverse.

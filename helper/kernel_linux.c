@@ -67,9 +67,7 @@ static int make_table(struct bt_kernel *kernel, bool is_replaced, struct bt_leas
     bt_transaction_start(kernel, &batch);
     if (is_replaced)
         bt_table_encode_removal(&batch);
-    int error = bt_table_encode(kernel, &batch);
-    if (error < 0)
-        return error;
+    bt_table_encode(kernel, &batch);
     return bt_elements_rewrite(kernel, &batch, live, true);
 }
 
@@ -411,15 +409,12 @@ size_t bt_kernel_dead_count(const struct bt_kernel *kernel)
 
 static int reserve(struct bt_kernel *kernel, struct bt_lease_table live)
 {
-    static const enum bt_set flushed[] = {BT_SET_SOURCES,       BT_SET_GENERATIONS,     BT_SET_LIVE,
-                                          BT_SET_OWNERS,        BT_SET_AGENT_PAIRS,     BT_SET_GATEWAY_PAIRS,
-                                          BT_SET_UPLINKS,       BT_SET_GATEWAYS,        BT_SET_ORCHESTRATORS,
-                                          BT_SET_AGENT_BRIDGES, BT_SET_CONTROL_BRIDGES, BT_SET_LEASES,
-                                          BT_SET_RESERVED};
     struct bt_batch batch;
     bt_transaction_start(kernel, &batch);
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(flushed); i++)
-        bt_set_flush(&batch, flushed[i]);
+    for (unsigned set = 0; set < BT_SET_COUNTED; set++) {
+        if (bt_set_layouts[set].kind == BT_SET_OF_AUTHORITY || bt_set_layouts[set].kind == BT_SET_OF_LINKS)
+            bt_set_flush(&batch, (enum bt_set)set);
+    }
     for (size_t i = 0; i < live.count; i++)
         bt_lease_write(kernel, &batch, live, &live.leases[i], BT_PART_RESERVED, false, true);
     return bt_transaction_commit(kernel, &batch);

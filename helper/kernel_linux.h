@@ -2,9 +2,9 @@
  * berth.
  *
  * Only helper/kernel_linux*.c and the commands of helper/admin*.c that look at the kernel or clean it include
- * it. Nothing here allocates (libnftnl does, while the rules of the table are encoded), prints, or takes a
- * name from a client. Elements are keyed by interface *index*: an index is never given to another device
- * while it matters, so a device that somebody makes anew under the same name has no rights.
+ * it. Nothing here allocates, prints, or takes a name from a client. Elements are keyed by interface *index*:
+ * an index is never given to another device while it matters, so a device that somebody makes anew under the
+ * same name has no rights.
  */
 #ifndef BERTH_HELPER_KERNEL_LINUX_H
 #define BERTH_HELPER_KERNEL_LINUX_H
@@ -56,13 +56,21 @@ enum bt_set {
     BT_SET_MAX
 };
 
+/* Whose elements a set has. */
+enum bt_set_kind {
+    BT_SET_OF_AUTHORITY, /* of one lease */
+    BT_SET_OF_LINKS,     /* between two leases */
+    BT_SET_OF_ACCOUNT,   /* counters of one lease, which outlive a restart */
+    BT_SET_OF_TABLE,     /* of no lease */
+    BT_SET_OF_PACKETS    /* of flows */
+};
+
 struct bt_set_layout {
     const char *name;
+    enum bt_set_kind kind;
     uint32_t key_type; /* nft's data types, six bits each, so that `nft list` prints the elements */
     uint32_t key_length;
-    uint32_t data_type; /* 0: a set, not a map */
-    uint32_t data_length;
-    bool is_of_links; /* its elements lie between two leases */
+    uint32_t data_type; /* 0: a set; else a map, whose values have four bytes */
 };
 extern const struct bt_set_layout bt_set_layouts[BT_SET_MAX];
 
@@ -86,14 +94,13 @@ struct bt_element {
 /* A group of netlink messages sent at once. first_sequence..sequence are its numbers. */
 struct bt_batch {
     uint8_t *buffer;
-    size_t size, used;
+    size_t size;
     uint32_t first_sequence, sequence;
-    struct nlmsghdr *open; /* an element message that may take more elements */
+    struct nlmsghdr *last; /* takes attributes until the next one is begun; NULL: the batch is empty */
+    bool has_open_list;    /* the last one is a list of elements, and takes more of them */
     struct nlattr *open_list;
     enum bt_set open_set;
-    uint16_t open_type;
-    struct nlmsghdr *last;
-    bool is_full;
+    bool is_full; /* will not be sent */
 };
 
 enum bt_slot_state {
@@ -144,22 +151,21 @@ int bt_netlink_open(int protocol, uint32_t groups, int *ret_fd, uint32_t *ret_po
 
 /* Starts an empty batch in the kernel's own buffer: one at a time. */
 void bt_batch_start(struct bt_kernel *kernel, struct bt_batch *batch);
-/* Appends a message header with its family header behind it (length extra, zeroed). NULL when full. */
-struct nlmsghdr *bt_batch_message(struct bt_batch *batch, uint16_t type, uint16_t flags, size_t extra);
-/* To be called when the attributes of that message are written. */
-void bt_batch_message_end(struct bt_batch *batch, struct nlmsghdr *message);
-/* Room left for attributes of the message being written. */
-size_t bt_batch_room(const struct bt_batch *batch, const struct nlmsghdr *message);
+/* Appends a message with its family header, for attributes. Always there: a batch that is full says so when
+ * it is sent. */
+struct nlmsghdr *bt_message(struct bt_batch *batch, uint16_t type, uint16_t flags, const void *family,
+                            size_t family_length);
+size_t bt_batch_used(const struct bt_batch *batch);
 
 /* Sends and waits for the answers. -EAGAIN: it cannot be told whether the kernel acted (read back). */
 int bt_batch_send_nftables(struct bt_kernel *kernel, struct bt_batch *batch) BT_MUST_CHECK;
 /* Route messages are not a transaction: all are tried, the first error is returned. */
 int bt_batch_send_route(struct bt_kernel *kernel, struct bt_batch *batch) BT_MUST_CHECK;
 
-/* Sends one request (a dump or a single get) and calls visit for every message of the answer, until it
- * returns non-zero. */
+/* Sends the last message of the batch (a dump or a single get) and calls visit for every message of the
+ * answer, until it returns non-zero. */
 typedef int (*bt_netlink_visit)(const struct nlmsghdr *message, void *context);
-int bt_netlink_query(struct bt_kernel *kernel, int fd, const struct nlmsghdr *request, bt_netlink_visit visit,
+int bt_netlink_query(struct bt_kernel *kernel, int fd, const struct bt_batch *batch, bt_netlink_visit visit,
                      void *context) BT_MUST_CHECK;
 
 /* Does a whole message stand at the start of what is left? (libmnl alone takes a length of 2^31 and more for
@@ -187,19 +193,17 @@ uint64_t bt_boottime_ms(void);
  */
 
 /* Appends the table, its sets, chains and rules (no elements). */
-int bt_table_encode(struct bt_kernel *kernel, struct bt_batch *batch) BT_MUST_CHECK;
+void bt_table_encode(struct bt_kernel *kernel, struct bt_batch *batch);
 /* Appends the deletion of the table, whether it exists or not. */
 void bt_table_encode_removal(struct bt_batch *batch);
 /* 0: sets, chains and rules in the kernel are exactly those that bt_table_encode makes. -ENOENT, -EUCLEAN. */
 int bt_table_compare(struct bt_kernel *kernel) BT_MUST_CHECK;
-/* Appends all rules to batch (NULL: only counts them), and tells their number and digest.
- * kernel_linux_rules.c. */
-int bt_rules_build(const struct bt_kernel *kernel, struct bt_batch *batch, uint64_t *ret_digest,
-                   uint32_t *ret_count) BT_MUST_CHECK;
-struct nftnl_rule;
-int bt_rule_digest(const struct nftnl_rule *rule, uint64_t *digest) BT_MUST_CHECK;
-#define BT_DIGEST_START 0xcbf29ce484222325U
-uint64_t bt_digest_add(uint64_t digest, const void *data, size_t length);
+/* Appends all rules, in the order of their chains. kernel_linux_rules.c. */
+void bt_rules_encode(const struct bt_kernel *kernel, struct bt_batch *batch);
+/* Appends a message of nftables about our table, whose name is the first attribute. */
+struct nlmsghdr *bt_table_message(struct bt_batch *batch, uint16_t type, uint16_t flags);
+/* Appends a number as nftables has them. */
+void bt_put_be32(struct nlmsghdr *message, uint16_t attribute, uint32_t value);
 /* Starts and ends a transaction around what the others append. */
 void bt_transaction_start(struct bt_kernel *kernel, struct bt_batch *batch);
 int bt_transaction_commit(struct bt_kernel *kernel, struct bt_batch *batch) BT_MUST_CHECK;
@@ -207,8 +211,10 @@ int bt_transaction_commit(struct bt_kernel *kernel, struct bt_batch *batch) BT_M
 /* ---- kernel_linux_elements.c -----------------------------------------------------------------------------
  */
 
-void bt_element_add(struct bt_batch *batch, const struct bt_element *element);
-void bt_element_remove(struct bt_batch *batch, const struct bt_element *element);
+/* Appends one element to a message of that type (NFT_MSG_NEWSETELEM, DELSETELEM or GETSETELEM), or to the
+ * last message when that is a list of the same. */
+void bt_element_write(struct bt_batch *batch, uint16_t type, const struct bt_element *element);
+/* Appends the removal of all elements. */
 void bt_set_flush(struct bt_batch *batch, enum bt_set set);
 
 /* Which of a lease's elements. */
@@ -283,6 +289,8 @@ int bt_link_set_bridges_down(struct bt_kernel *kernel) BT_MUST_CHECK;
 int bt_link_set_all(struct bt_kernel *kernel, bool is_up) BT_MUST_CHECK;
 /* Writes the per-interface settings of all leased devices again. */
 int bt_link_settle_all(struct bt_kernel *kernel) BT_MUST_CHECK;
+/* Calls visit with what rtnetlink tells of one interface; 0: of all. */
+int bt_link_query(struct bt_kernel *kernel, int ifindex, bt_netlink_visit visit, void *context) BT_MUST_CHECK;
 /* Is the device of the lease there, and as it was made? -ENODEV, -EPERM. */
 int bt_link_check(struct bt_kernel *kernel, const struct bt_lease *lease, int ifindex) BT_MUST_CHECK;
 bool bt_link_exists(struct bt_kernel *kernel, int ifindex);

@@ -16,33 +16,20 @@
 /* ---- encoding ---------------------------------------------------------------------------------------------
  */
 
-/* A list attribute's length is 16 bits; a list is closed well before. One element takes less than
- * ELEMENT_ROOM. */
+/* A list attribute's length is 16 bits; a list is closed well before. */
 #define LIST_MAX 32768U
-#define ELEMENT_ROOM 256U
 
-static bool batch_open_list(struct bt_batch *batch, uint16_t type, enum bt_set set)
+static void open_list(struct bt_batch *batch, uint16_t type, enum bt_set set)
 {
-    bool may_continue = batch->open && batch->open_type == type && batch->open_set == set &&
-                        batch->open->nlmsg_len < LIST_MAX;
-    if (may_continue && batch->used + ELEMENT_ROOM + 4096U < batch->size)
-        return true;
-    struct nlmsghdr *message =
-        bt_batch_message(batch, (uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | type),
-                         type == NFT_MSG_NEWSETELEM ? NLM_F_CREATE | NLM_F_EXCL : 0, sizeof(struct nfgenmsg));
-    if (!message)
-        return false;
-    struct nfgenmsg *family = mnl_nlmsg_get_payload(message);
-    family->nfgen_family = NFPROTO_INET;
-    mnl_attr_put_strz(message, NFTA_SET_ELEM_LIST_TABLE, BT_TABLE_NAME);
+    uint16_t flags = type == NFT_MSG_NEWSETELEM ? NLM_F_CREATE | NLM_F_EXCL : 0;
+    if (batch->has_open_list && NFNL_MSG_TYPE(batch->last->nlmsg_type) == type && batch->open_set == set &&
+        batch->last->nlmsg_len < LIST_MAX)
+        return;
+    struct nlmsghdr *message = bt_table_message(batch, type, flags);
     mnl_attr_put_strz(message, NFTA_SET_ELEM_LIST_SET, bt_set_layouts[set].name);
     batch->open_list = mnl_attr_nest_start(message, NFTA_SET_ELEM_LIST_ELEMENTS);
-    mnl_attr_nest_end(message, batch->open_list);
-    batch->open = message;
-    batch->open_type = type;
     batch->open_set = set;
-    bt_batch_message_end(batch, message);
-    return true;
+    batch->has_open_list = true;
 }
 
 static void put_data(struct nlmsghdr *message, uint16_t attribute, const void *data, uint32_t length)
@@ -52,47 +39,24 @@ static void put_data(struct nlmsghdr *message, uint16_t attribute, const void *d
     mnl_attr_nest_end(message, nest);
 }
 
-static void put_element(struct nlmsghdr *message, const struct bt_element *element, bool is_key_only)
+void bt_element_write(struct bt_batch *batch, uint16_t type, const struct bt_element *element)
 {
-    struct nlattr *nest = mnl_attr_nest_start(message, NFTA_LIST_ELEM);
-    put_data(message, NFTA_SET_ELEM_KEY, element->key, element->key_length);
+    bool is_key_only = type != NFT_MSG_NEWSETELEM;
+    open_list(batch, type, element->set);
+    struct nlattr *nest = mnl_attr_nest_start(batch->last, NFTA_LIST_ELEM);
+    put_data(batch->last, NFTA_SET_ELEM_KEY, element->key, element->key_length);
     if (!is_key_only && element->data_length > 0)
-        put_data(message, NFTA_SET_ELEM_DATA, element->data, element->data_length);
+        put_data(batch->last, NFTA_SET_ELEM_DATA, element->data, element->data_length);
     if (!is_key_only && element->userdata_length > 0)
-        mnl_attr_put(message, NFTA_SET_ELEM_USERDATA, element->userdata_length, element->userdata);
-    mnl_attr_nest_end(message, nest);
-}
-
-static void batch_element(struct bt_batch *batch, uint16_t type, const struct bt_element *element)
-{
-    if (!batch_open_list(batch, type, element->set))
-        return;
-    put_element(batch->open, element, type == NFT_MSG_DELSETELEM);
-    mnl_attr_nest_end(batch->open, batch->open_list);
-    bt_batch_message_end(batch, batch->open);
-}
-
-void bt_element_add(struct bt_batch *batch, const struct bt_element *element)
-{
-    batch_element(batch, NFT_MSG_NEWSETELEM, element);
-}
-
-void bt_element_remove(struct bt_batch *batch, const struct bt_element *element)
-{
-    batch_element(batch, NFT_MSG_DELSETELEM, element);
+        mnl_attr_put(batch->last, NFTA_SET_ELEM_USERDATA, element->userdata_length, element->userdata);
+    mnl_attr_nest_end(batch->last, nest);
+    mnl_attr_nest_end(batch->last, batch->open_list);
 }
 
 void bt_set_flush(struct bt_batch *batch, enum bt_set set)
 {
-    struct nlmsghdr *message =
-        bt_batch_message(batch, (NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_DELSETELEM, 0, sizeof(struct nfgenmsg));
-    if (!message)
-        return;
-    struct nfgenmsg *family = mnl_nlmsg_get_payload(message);
-    family->nfgen_family = NFPROTO_INET;
-    mnl_attr_put_strz(message, NFTA_SET_ELEM_LIST_TABLE, BT_TABLE_NAME);
+    struct nlmsghdr *message = bt_table_message(batch, NFT_MSG_DELSETELEM, 0);
     mnl_attr_put_strz(message, NFTA_SET_ELEM_LIST_SET, bt_set_layouts[set].name);
-    bt_batch_message_end(batch, message);
 }
 
 /* ---- keys ------------------------------------------------------------------------------------------- */

@@ -15,14 +15,8 @@
 
 static struct nlmsghdr *flow_message(struct bt_batch *batch, uint16_t type, uint16_t flags)
 {
-    struct nlmsghdr *message = bt_batch_message(batch, (uint16_t)(NFNL_SUBSYS_CTNETLINK << 8 | type), flags,
-                                                sizeof(struct nfgenmsg));
-    if (message) {
-        struct nfgenmsg *family = mnl_nlmsg_get_payload(message);
-        family->nfgen_family = AF_INET;
-        family->version = NFNETLINK_V0;
-    }
-    return message;
+    struct nfgenmsg family = {.nfgen_family = AF_INET, .version = NFNETLINK_V0};
+    return bt_message(batch, (uint16_t)(NFNL_SUBSYS_CTNETLINK << 8 | type), flags, &family, sizeof(family));
 }
 
 /* One request, however many flows: the kernel walks its table once. */
@@ -33,7 +27,6 @@ static int delete_by_mark(struct bt_kernel *kernel, uint32_t mark)
     struct nlmsghdr *message = flow_message(&batch, IPCTNL_MSG_CT_DELETE, NLM_F_ACK);
     mnl_attr_put_u32(message, CTA_MARK, htonl(mark));
     mnl_attr_put_u32(message, CTA_MARK_MASK, 0xffffffff);
-    bt_batch_message_end(&batch, message);
     return bt_batch_send_nftables(kernel, &batch);
 }
 
@@ -92,9 +85,7 @@ static int find_flows(struct bt_kernel *kernel, struct server_flows *flows)
     mnl_attr_put_u32(message, CTA_FILTER_ORIG_FLAGS, 0);
     mnl_attr_put_u32(message, CTA_FILTER_REPLY_FLAGS, 1); /* the source address */
     mnl_attr_nest_end(message, filter);
-    bt_batch_message_end(&batch, message);
-    kernel->sequence = batch.sequence;
-    return bt_netlink_query(kernel, kernel->netfilter_fd, message, note_flow, flows);
+    return bt_netlink_query(kernel, kernel->netfilter_fd, &batch, note_flow, flows);
 }
 
 /* Whether each of them went is seen by the next round, which finds those that did not. */
@@ -105,10 +96,7 @@ static int delete_found(struct bt_kernel *kernel, const struct server_flows *flo
     for (size_t i = 0; i < flows->count; i++) {
         struct nlmsghdr *message =
             flow_message(&batch, IPCTNL_MSG_CT_DELETE, i + 1 == flows->count ? NLM_F_ACK : 0);
-        if (message)
-            mnl_attr_put(message, CTA_TUPLE_ORIG | NLA_F_NESTED, flows->found[i].length,
-                         flows->found[i].tuple);
-        bt_batch_message_end(&batch, message);
+        mnl_attr_put(message, CTA_TUPLE_ORIG | NLA_F_NESTED, flows->found[i].length, flows->found[i].tuple);
     }
     int error = bt_batch_send_nftables(kernel, &batch);
     return error == -ENOENT || error == -EAGAIN || error == -ENOBUFS ? 0 : error;

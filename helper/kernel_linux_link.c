@@ -34,20 +34,14 @@ struct bt_place bt_place_of(const struct bt_kernel *kernel, const struct bt_leas
 
 static struct nlmsghdr *link_message(struct bt_batch *batch, uint16_t type, int ifindex)
 {
-    struct nlmsghdr *message = bt_batch_message(batch, type, NLM_F_ACK, sizeof(struct ifinfomsg));
-    if (message) {
-        struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
-        link->ifi_family = AF_UNSPEC;
-        link->ifi_index = ifindex;
-    }
-    return message;
+    struct ifinfomsg link = {.ifi_index = ifindex};
+    return bt_message(batch, type, NLM_F_ACK, &link, sizeof(link));
 }
 
-static void message_flags(struct nlmsghdr *message, bool is_up)
+static struct nlmsghdr *flags_message(struct bt_batch *batch, int ifindex, bool is_up)
 {
-    struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
-    link->ifi_change = IFF_UP;
-    link->ifi_flags = is_up ? IFF_UP : 0;
+    struct ifinfomsg link = {.ifi_index = ifindex, .ifi_change = IFF_UP, .ifi_flags = is_up ? IFF_UP : 0};
+    return bt_message(batch, RTM_NEWLINK, NLM_F_ACK, &link, sizeof(link));
 }
 
 /* Per-interface settings, as /proc/sys/net/ipv4/conf/<interface> would have them. */
@@ -83,55 +77,38 @@ static void put_settings(struct nlmsghdr *message, bool has_ipv6)
 static void encode_settings(struct bt_batch *batch, int ifindex, const uint8_t mac[6], bool has_ipv6)
 {
     struct nlmsghdr *message = link_message(batch, RTM_NEWLINK, ifindex);
-    if (!message)
-        return;
     mnl_attr_put(message, IFLA_ADDRESS, 6, mac);
     mnl_attr_put_u32(message, IFLA_GROUP, BT_GROUP_LIVE);
     put_settings(message, has_ipv6);
-    bt_batch_message_end(batch, message);
 }
 
 static void encode_address(struct bt_batch *batch, int ifindex, const struct bt_place *place)
 {
-    uint32_t host = htonl(place->host_address);
+    struct ifaddrmsg address = {
+        .ifa_family = AF_INET,
+        .ifa_prefixlen = place->prefix_length,
+        .ifa_scope = RT_SCOPE_LINK, /* never the source of a packet that leaves by another interface */
+        .ifa_index = (uint32_t)ifindex};
     struct nlmsghdr *message =
-        bt_batch_message(batch, RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, sizeof(struct ifaddrmsg));
-    if (!message)
-        return;
-    struct ifaddrmsg *address = mnl_nlmsg_get_payload(message);
-    address->ifa_family = AF_INET;
-    address->ifa_prefixlen = place->prefix_length;
-    address->ifa_scope = RT_SCOPE_LINK; /* never the source of a packet that leaves by another interface */
-    address->ifa_index = (uint32_t)ifindex;
-    mnl_attr_put_u32(message, IFA_LOCAL, host);
-    mnl_attr_put_u32(message, IFA_ADDRESS, host);
-    bt_batch_message_end(batch, message);
+        bt_message(batch, RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, &address, sizeof(address));
+    mnl_attr_put_u32(message, IFA_LOCAL, htonl(place->host_address));
+    mnl_attr_put_u32(message, IFA_ADDRESS, htonl(place->host_address));
 }
 
 static void encode_neighbour(struct bt_batch *batch, int ifindex, uint32_t guest, const uint8_t mac[6])
 {
-    struct nlmsghdr *message =
-        bt_batch_message(batch, RTM_NEWNEIGH, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, sizeof(struct ndmsg));
-    if (!message)
-        return;
-    struct ndmsg *neighbour = mnl_nlmsg_get_payload(message);
-    neighbour->ndm_family = AF_INET;
-    neighbour->ndm_ifindex = ifindex;
-    neighbour->ndm_state = NUD_PERMANENT;
+    struct ndmsg neighbour = {.ndm_family = AF_INET, .ndm_ifindex = ifindex, .ndm_state = NUD_PERMANENT};
+    struct nlmsghdr *message = bt_message(batch, RTM_NEWNEIGH, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE,
+                                          &neighbour, sizeof(neighbour));
     mnl_attr_put_u32(message, NDA_DST, htonl(guest));
     mnl_attr_put(message, NDA_LLADDR, 6, mac);
-    bt_batch_message_end(batch, message);
 }
 
 static void encode_down(struct bt_batch *batch, int ifindex, bool is_dead)
 {
-    struct nlmsghdr *message = link_message(batch, RTM_NEWLINK, ifindex);
-    if (message) {
-        message_flags(message, false);
-        if (is_dead)
-            mnl_attr_put_u32(message, IFLA_GROUP, BT_GROUP_DEAD);
-    }
-    bt_batch_message_end(batch, message);
+    struct nlmsghdr *message = flags_message(batch, ifindex, false);
+    if (is_dead)
+        mnl_attr_put_u32(message, IFLA_GROUP, BT_GROUP_DEAD);
 }
 
 /* ---- making ----------------------------------------------------------------------------------------- */
@@ -165,9 +142,10 @@ static int tap_open(const char *name, int *ret_fd)
 static int bridge_make(struct bt_kernel *kernel, const char *name)
 {
     struct bt_batch batch;
+    struct ifinfomsg link = {.ifi_index = 0};
     bt_batch_start(kernel, &batch);
-    struct nlmsghdr *message = bt_batch_message(&batch, RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL,
-                                                sizeof(struct ifinfomsg));
+    struct nlmsghdr *message =
+        bt_message(&batch, RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, &link, sizeof(link));
     mnl_attr_put_strz(message, IFLA_IFNAME, name);
     /* Until it is configured it may be deleted at any time. */
     mnl_attr_put_u32(message, IFLA_GROUP, BT_GROUP_DEAD);
@@ -179,7 +157,6 @@ static int bridge_make(struct bt_kernel *kernel, const char *name)
     mnl_attr_put_u8(message, IFLA_BR_MCAST_SNOOPING, 0);
     mnl_attr_nest_end(message, data);
     mnl_attr_nest_end(message, information);
-    bt_batch_message_end(&batch, message);
     return bt_batch_send_route(kernel, &batch);
 }
 
@@ -224,12 +201,11 @@ void bt_link_discard(struct bt_kernel *kernel, const struct bt_lease *lease, int
     if (lease->kind == BT_KIND_TAP_FD)
         return;
     bt_batch_start(kernel, &batch);
-    struct nlmsghdr *message = link_message(&batch, RTM_DELLINK, ifindex);
-    if (ifindex == 0)
-        mnl_attr_put_strz(message, IFLA_IFNAME, bt_place_of(kernel, lease).interface_name);
-    bt_batch_message_end(&batch, message);
-    /* Refused: it is in nobody's way but the slot's, and a stranger at the next start. */
+    if (ifindex != 0)
+        encode_down(&batch, ifindex, true);
+    /* What is refused is tried again by the next collect, or at the next start. */
     (void)!bt_batch_send_route(kernel, &batch);
+    (void)!bt_link_delete_dead(kernel);
 }
 
 int bt_link_create(struct bt_kernel *kernel, const struct bt_lease *lease, int *ret_tap_fd, int *ret_ifindex)
@@ -241,9 +217,8 @@ int bt_link_create(struct bt_kernel *kernel, const struct bt_lease *lease, int *
                               lease->slot, &place);
     if (error == 0)
         error = device_make(kernel, lease, place.interface_name, &fd);
-    if (error < 0)
-        return error;
-    error = find_ifindex(kernel, place.interface_name, &ifindex);
+    if (error == 0)
+        error = find_ifindex(kernel, place.interface_name, &ifindex);
     if (error == 0)
         error = device_configure(kernel, lease, &place, fd, ifindex);
     if (error < 0) {
@@ -269,12 +244,8 @@ static void encode_slot_up(struct bt_kernel *kernel, struct bt_batch *batch, uin
     encode_neighbour(batch, one->ifindex, place.guest_address, place.guest_mac);
     if (place.gateway_address != 0 && place.gateway_address != place.guest_address)
         encode_neighbour(batch, one->ifindex, place.gateway_address, place.gateway_mac);
-    struct nlmsghdr *message = link_message(batch, RTM_NEWLINK, one->ifindex);
-    if (message) {
-        message_flags(message, true);
-        mnl_attr_put_strz(message, IFLA_IFNAME, place.interface_name);
-    }
-    bt_batch_message_end(batch, message);
+    struct nlmsghdr *message = flags_message(batch, one->ifindex, true);
+    mnl_attr_put_strz(message, IFLA_IFNAME, place.interface_name);
     one->is_down = false;
 }
 
@@ -336,10 +307,7 @@ static void encode_bridge_down(struct bt_kernel *kernel, struct bt_batch *batch,
 
 static void encode_slot_settings(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot)
 {
-    struct nlmsghdr *message = link_message(batch, RTM_NEWLINK, kernel->slots[slot].ifindex);
-    if (message)
-        put_settings(message, kernel->has_ipv6);
-    bt_batch_message_end(batch, message);
+    put_settings(link_message(batch, RTM_NEWLINK, kernel->slots[slot].ifindex), kernel->has_ipv6);
 }
 
 int bt_link_set_all(struct bt_kernel *kernel, bool is_up)
@@ -435,33 +403,29 @@ static int check_address(const struct nlmsghdr *message, void *context)
     return 0;
 }
 
-static int query_link(struct bt_kernel *kernel, int ifindex, bt_netlink_visit visit, void *context)
+int bt_link_query(struct bt_kernel *kernel, int ifindex, bt_netlink_visit visit, void *context)
 {
     struct bt_batch batch;
+    struct ifinfomsg link = {.ifi_index = ifindex};
     bt_batch_start(kernel, &batch);
-    struct nlmsghdr *message = bt_batch_message(&batch, RTM_GETLINK, 0, sizeof(struct ifinfomsg));
-    struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
-    link->ifi_index = ifindex;
-    kernel->sequence = batch.sequence;
-    return bt_netlink_query(kernel, kernel->route_fd, message, visit, context);
+    (void)bt_message(&batch, RTM_GETLINK, ifindex == 0 ? NLM_F_DUMP : 0, &link, sizeof(link));
+    return bt_netlink_query(kernel, kernel->route_fd, &batch, visit, context);
 }
 
 static int query_addresses(struct bt_kernel *kernel, int ifindex, struct link_check *check)
 {
     struct bt_batch batch;
+    /* The index filters, by NETLINK_GET_STRICT_CHK. */
+    struct ifaddrmsg address = {.ifa_family = AF_INET, .ifa_index = (uint32_t)ifindex};
     bt_batch_start(kernel, &batch);
-    struct nlmsghdr *message = bt_batch_message(&batch, RTM_GETADDR, NLM_F_DUMP, sizeof(struct ifaddrmsg));
-    struct ifaddrmsg *address = mnl_nlmsg_get_payload(message);
-    address->ifa_family = AF_INET;
-    address->ifa_index = (uint32_t)ifindex; /* a filter, by NETLINK_GET_STRICT_CHK */
-    kernel->sequence = batch.sequence;
-    return bt_netlink_query(kernel, kernel->route_fd, message, check_address, check);
+    (void)bt_message(&batch, RTM_GETADDR, NLM_F_DUMP, &address, sizeof(address));
+    return bt_netlink_query(kernel, kernel->route_fd, &batch, check_address, check);
 }
 
 int bt_link_check(struct bt_kernel *kernel, const struct bt_lease *lease, int ifindex)
 {
     struct link_check check = {.lease = lease, .place = bt_place_of(kernel, lease)};
-    int error = query_link(kernel, ifindex, check_link, &check);
+    int error = bt_link_query(kernel, ifindex, check_link, &check);
     if (error == 0)
         error = query_addresses(kernel, ifindex, &check);
     if (error < 0)
@@ -481,7 +445,7 @@ static int note_found(const struct nlmsghdr *message, void *context)
 bool bt_link_exists(struct bt_kernel *kernel, int ifindex)
 {
     bool is_found = false;
-    int error = query_link(kernel, ifindex, note_found, &is_found);
+    int error = bt_link_query(kernel, ifindex, note_found, &is_found);
     return error == -ENODEV ? false : error < 0 || is_found;
 }
 
@@ -493,7 +457,6 @@ int bt_link_delete_dead(struct bt_kernel *kernel)
     bt_batch_start(kernel, &batch);
     struct nlmsghdr *message = link_message(&batch, RTM_DELLINK, 0);
     mnl_attr_put_u32(message, IFLA_GROUP, BT_GROUP_DEAD);
-    bt_batch_message_end(&batch, message);
     int error = bt_batch_send_route(kernel, &batch);
     return error == -ENODEV ? 0 : error;
 }
@@ -535,10 +498,7 @@ int bt_link_disown_strangers(struct bt_kernel *kernel)
     struct bt_batch batch;
     static struct strangers strangers; /* too large for the stack; one kernel instance a process */
     strangers = (struct strangers){.kernel = kernel};
-    bt_batch_start(kernel, &batch);
-    struct nlmsghdr *message = bt_batch_message(&batch, RTM_GETLINK, NLM_F_DUMP, sizeof(struct ifinfomsg));
-    kernel->sequence = batch.sequence;
-    int error = bt_netlink_query(kernel, kernel->route_fd, message, note_stranger, &strangers);
+    int error = bt_link_query(kernel, 0, note_stranger, &strangers);
     if (error < 0)
         return error;
     bt_batch_start(kernel, &batch);

@@ -114,38 +114,32 @@ void bt_batch_start(struct bt_kernel *kernel, struct bt_batch *batch)
     };
 }
 
-/* The most that one message without elements needs. */
-#define MESSAGE_ROOM 8192U
-
-struct nlmsghdr *bt_batch_message(struct bt_batch *batch, uint16_t type, uint16_t flags, size_t extra)
+size_t bt_batch_used(const struct bt_batch *batch)
 {
-    batch->open = NULL;
-    if (batch->is_full || batch->used + MESSAGE_ROOM > batch->size) {
-        batch->is_full = true;
-        return NULL;
+    if (!batch->last)
+        return 0;
+    return (size_t)((uint8_t *)batch->last - batch->buffer) + NLMSG_ALIGN((size_t)batch->last->nlmsg_len);
+}
+
+/* The most that one message needs; a list of elements is closed well before. */
+#define MESSAGE_ROOM 40960U
+
+struct nlmsghdr *bt_message(struct bt_batch *batch, uint16_t type, uint16_t flags, const void *family,
+                            size_t family_length)
+{
+    size_t used = bt_batch_used(batch);
+    if (used + MESSAGE_ROOM > batch->size) {
+        batch->is_full = true; /* it will not be sent, so what is in it may be overwritten */
+        used = 0;
     }
-    struct nlmsghdr *message = mnl_nlmsg_put_header(batch->buffer + batch->used);
+    struct nlmsghdr *message = mnl_nlmsg_put_header(batch->buffer + used);
     message->nlmsg_type = type;
     message->nlmsg_flags = NLM_F_REQUEST | flags;
     message->nlmsg_seq = ++batch->sequence;
-    if (extra > 0)
-        (void)mnl_nlmsg_put_extra_header(message, extra);
+    memcpy(mnl_nlmsg_put_extra_header(message, family_length), family, family_length);
     batch->last = message;
+    batch->has_open_list = false;
     return message;
-}
-
-void bt_batch_message_end(struct bt_batch *batch, struct nlmsghdr *message)
-{
-    if (message)
-        batch->used =
-            (size_t)((uint8_t *)message - batch->buffer) + (((size_t)message->nlmsg_len + 3U) & ~(size_t)3U);
-}
-
-size_t bt_batch_room(const struct bt_batch *batch, const struct nlmsghdr *message)
-{
-    size_t end = (size_t)((const uint8_t *)message - batch->buffer) +
-                 (((size_t)message->nlmsg_len + 3U) & ~(size_t)3U);
-    return end < batch->size ? batch->size - end : 0;
 }
 
 static int send_all(int fd, const void *data, size_t length)
@@ -201,8 +195,7 @@ static void drain(struct bt_kernel *kernel, int fd)
 struct outcome {
     uint32_t first, last;
     uint32_t acknowledged; /* how many zero acknowledgements came */
-    bool is_last_acknowledged;
-    int error; /* the first refusal */
+    int error;             /* the first refusal */
 };
 
 static void outcome_add(struct outcome *outcome, const uint8_t *buffer, size_t length)
@@ -218,11 +211,7 @@ static void outcome_add(struct outcome *outcome, const uint8_t *buffer, size_t l
         const struct nlmsgerr *answer = mnl_nlmsg_get_payload(message);
         if (answer->error < 0 && outcome->error == 0)
             outcome->error = answer->error;
-        if (answer->error == 0) {
-            outcome->acknowledged++;
-            if (message->nlmsg_seq == outcome->last)
-                outcome->is_last_acknowledged = true;
-        }
+        outcome->acknowledged += answer->error == 0;
     }
 }
 
@@ -249,40 +238,33 @@ static int collect_outcome(struct bt_kernel *kernel, int fd, struct outcome *out
     return is_lossy ? -EAGAIN : 0;
 }
 
+/* A refused commit answers the batch's first message, so errors are taken from the whole range. */
+static int send_batch(struct bt_kernel *kernel, int fd, const struct bt_batch *batch, struct outcome *outcome)
+{
+    *outcome = (struct outcome){.first = batch->first_sequence, .last = batch->sequence};
+    kernel->sequence = batch->sequence;
+    if (batch->is_full)
+        return -EMSGSIZE;
+    drain(kernel, fd);
+    int error = send_all(fd, batch->buffer, bt_batch_used(batch));
+    return error < 0 ? error : collect_outcome(kernel, fd, outcome);
+}
+
 int bt_batch_send_nftables(struct bt_kernel *kernel, struct bt_batch *batch)
 {
-    kernel->sequence = batch->sequence;
-    if (batch->is_full || batch->used == 0)
-        return -EMSGSIZE;
-    drain(kernel, kernel->netfilter_fd);
-    int error = send_all(kernel->netfilter_fd, batch->buffer, batch->used);
-    if (error < 0)
-        return error;
-    /* A refused commit answers the batch's first message, so errors are taken from the whole range; the only
-     * acknowledgement asked for is that of the last message within. */
-    struct outcome outcome = {.first = batch->first_sequence, .last = batch->last->nlmsg_seq};
-    error = collect_outcome(kernel, kernel->netfilter_fd, &outcome);
-    if (error < 0)
-        return error;
-    return outcome.is_last_acknowledged ? 0 : -EAGAIN;
+    struct outcome outcome;
+    int error = send_batch(kernel, kernel->netfilter_fd, batch, &outcome);
+    /* The only acknowledgement asked for is that of the last message within the transaction. */
+    return error == 0 && outcome.acknowledged == 0 ? -EAGAIN : error;
 }
 
 int bt_batch_send_route(struct bt_kernel *kernel, struct bt_batch *batch)
 {
-    kernel->sequence = batch->sequence;
-    if (batch->is_full)
-        return -EMSGSIZE;
-    if (batch->used == 0)
+    struct outcome outcome;
+    if (!batch->last)
         return 0;
-    drain(kernel, kernel->route_fd);
-    int error = send_all(kernel->route_fd, batch->buffer, batch->used);
-    if (error < 0)
-        return error;
-    struct outcome outcome = {.first = batch->first_sequence, .last = batch->sequence};
-    error = collect_outcome(kernel, kernel->route_fd, &outcome);
-    if (error < 0)
-        return error;
-    return outcome.acknowledged == batch->sequence - batch->first_sequence + 1 ? 0 : -EAGAIN;
+    int error = send_batch(kernel, kernel->route_fd, batch, &outcome);
+    return error == 0 && outcome.acknowledged <= outcome.last - outcome.first ? -EAGAIN : error;
 }
 
 /* Gives the messages of one datagram to visit. 1: the answer is complete; 0: more to come. */
@@ -313,22 +295,21 @@ static int visit_datagram(const uint8_t *buffer, size_t length, uint32_t sequenc
     return 0;
 }
 
-int bt_netlink_query(struct bt_kernel *kernel, int fd, const struct nlmsghdr *request, bt_netlink_visit visit,
+int bt_netlink_query(struct bt_kernel *kernel, int fd, const struct bt_batch *batch, bt_netlink_visit visit,
                      void *context)
 {
-    drain(kernel, fd);
-    int error = send_all(fd, request, request->nlmsg_len);
-    if (error < 0)
-        return error;
+    uint32_t sequence = batch->sequence;
     int state = 0;
-    while (state == 0) {
+    kernel->sequence = sequence;
+    drain(kernel, fd);
+    int error = send_all(fd, batch->last, batch->last->nlmsg_len);
+    while (error == 0 && state == 0) {
         size_t length = 0;
         error = receive(kernel, fd, &length);
-        if (error < 0)
-            return error;
-        if (length == 0)
-            return -EAGAIN;
-        state = visit_datagram(kernel->receive_buffer, length, request->nlmsg_seq, visit, context);
+        if (error == 0 && length == 0)
+            error = -EAGAIN;
+        if (error == 0)
+            state = visit_datagram(kernel->receive_buffer, length, sequence, visit, context);
     }
-    return state < 0 ? state : 0;
+    return state < 0 ? state : error;
 }

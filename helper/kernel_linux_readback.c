@@ -117,26 +117,14 @@ static int walk_elements(const struct nlmsghdr *message, void *context)
     return 0;
 }
 
-static struct nlmsghdr *element_request(struct bt_kernel *kernel, struct bt_batch *batch, enum bt_set set,
-                                        uint16_t flags)
-{
-    bt_batch_start(kernel, batch);
-    struct nlmsghdr *message = bt_batch_message(batch, (NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_GETSETELEM,
-                                                flags, sizeof(struct nfgenmsg));
-    struct nfgenmsg *family = mnl_nlmsg_get_payload(message);
-    family->nfgen_family = NFPROTO_INET;
-    mnl_attr_put_strz(message, NFTA_SET_ELEM_LIST_TABLE, BT_TABLE_NAME);
-    mnl_attr_put_strz(message, NFTA_SET_ELEM_LIST_SET, bt_set_layouts[set].name);
-    kernel->sequence = batch->sequence;
-    return message;
-}
-
 int bt_set_dump(struct bt_kernel *kernel, enum bt_set set, bt_element_visit visit, void *context)
 {
     struct bt_batch batch;
     struct element_walk walk = {.set = set, .visit = visit, .context = context};
-    struct nlmsghdr *message = element_request(kernel, &batch, set, NLM_F_DUMP);
-    return bt_netlink_query(kernel, kernel->netfilter_fd, message, walk_elements, &walk);
+    bt_batch_start(kernel, &batch);
+    struct nlmsghdr *message = bt_table_message(&batch, NFT_MSG_GETSETELEM, NLM_F_DUMP);
+    mnl_attr_put_strz(message, NFTA_SET_ELEM_LIST_SET, bt_set_layouts[set].name);
+    return bt_netlink_query(kernel, kernel->netfilter_fd, &batch, walk_elements, &walk);
 }
 
 static void keep_element(void *context, const struct bt_element *element)
@@ -150,15 +138,9 @@ int bt_element_get(struct bt_kernel *kernel, struct bt_element *element)
     struct bt_batch batch;
     struct bt_element found = {.key_length = 0};
     struct element_walk walk = {.set = element->set, .visit = keep_element, .context = &found};
-    struct nlmsghdr *message = element_request(kernel, &batch, element->set, 0);
-    struct nlattr *list = mnl_attr_nest_start(message, NFTA_SET_ELEM_LIST_ELEMENTS);
-    struct nlattr *nest = mnl_attr_nest_start(message, NFTA_LIST_ELEM);
-    struct nlattr *key = mnl_attr_nest_start(message, NFTA_SET_ELEM_KEY);
-    mnl_attr_put(message, NFTA_DATA_VALUE, element->key_length, element->key);
-    mnl_attr_nest_end(message, key);
-    mnl_attr_nest_end(message, nest);
-    mnl_attr_nest_end(message, list);
-    int error = bt_netlink_query(kernel, kernel->netfilter_fd, message, walk_elements, &walk);
+    bt_batch_start(kernel, &batch);
+    bt_element_write(&batch, NFT_MSG_GETSETELEM, element);
+    int error = bt_netlink_query(kernel, kernel->netfilter_fd, &batch, walk_elements, &walk);
     if (error < 0)
         return error;
     if (found.key_length != element->key_length || memcmp(found.key, element->key, found.key_length) != 0)
@@ -174,12 +156,20 @@ struct tally {
     uint32_t count[BT_SET_MAX];
 };
 
+/* FNV-1a. */
+static uint64_t digest_add(uint64_t digest, const uint8_t *bytes, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        digest = (digest ^ bytes[i]) * 0x100000001b3U;
+    return digest;
+}
+
 static uint64_t element_digest(const struct bt_element *element)
 {
-    uint64_t digest = BT_DIGEST_START;
-    digest = bt_digest_add(digest, element->key, element->key_length);
-    digest = bt_digest_add(digest, element->data, element->data_length);
-    digest = bt_digest_add(digest, element->userdata, element->userdata_length);
+    uint64_t digest = 0xcbf29ce484222325U;
+    digest = digest_add(digest, element->key, element->key_length);
+    digest = digest_add(digest, element->data, element->data_length);
+    digest = digest_add(digest, element->userdata, element->userdata_length);
     /* The finishing steps of splitmix64, so that sums of similar elements do not meet. */
     digest = (digest ^ digest >> 30) * 0xbf58476d1ce4e5b9U;
     digest = (digest ^ digest >> 27) * 0x94d049bb133111ebU;

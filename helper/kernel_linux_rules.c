@@ -1,664 +1,388 @@
-/* The skeleton of table inet berth: sets, chains and rules, whose number does not depend on the number of
- * slots.
+/* The rules of table inet berth: a table of them, whose number does not depend on the number of slots, and
+ * its encoding.
  *
- * Called when the table is made (a restart finds it there) and when it is compared with what it must be.
- * Rules know no slot: slots are elements of the sets. Must not be called on the way of LEASE or RELEASE:
- * libnftnl allocates.
+ * Rules know no slot: slots are elements of the sets. A rule is a row of steps; each loads something into a
+ * register, compares a register, looks a key up that lies in neighbouring registers, or ends the rule.
  *
  * The order within a packet's way, and why:
  *   prerouting -110  after conntrack (-200), other people's mangling (-150); before any DNAT. Source check;
- * an unconfirmed flow gets its generation as mark. A confirmed flow of an earlier lease keeps the old mark,
- *                    also while it is unreplied ("new"), so it fails the checks below instead of being
- * re-marked. prerouting -105  DNAT, before other people's (-100), which could catch the same ports. forward,
- * input, output -5   (interface, mark) and the permitted pair decide, before any look at the flow's state.
+ *                    an unconfirmed flow gets its generation as mark. A confirmed flow of an earlier lease
+ *                    keeps the old mark, also while it is unreplied ("new"), so it fails the checks below
+ *                    instead of being re-marked.
+ *   prerouting -105  DNAT, before other people's (-100), which could catch the same ports.
+ *   forward, input, output -5   (interface, mark) and the permitted pair decide, before any look at the
+ *                    flow's state.
  *   postrouting 95   masquerade of gateways.
  */
 #include "helper/kernel_linux.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <libmnl/libmnl.h>
-#include <libnftnl/common.h>
-#include <libnftnl/expr.h>
-#include <libnftnl/rule.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_conntrack_common.h>
 #include <linux/netfilter/nf_nat.h>
 #include <linux/netfilter/nf_tables.h>
-#include <linux/netfilter/nfnetlink.h>
 #include <string.h>
 
 /* Registers of four bytes; a key of several parts lies in neighbouring ones. The kernel names the first
  * NFT_REG_1. */
-#define REGISTER_A NFT_REG_1
-#define REGISTER_B NFT_REG32_01
-#define REGISTER_C NFT_REG32_02
-#define REGISTER_D NFT_REG32_03
+#define A NFT_REG_1
+#define B NFT_REG32_01
+#define C NFT_REG32_02
+#define D NFT_REG32_03
 
-/* What is done with each rule: sent to the kernel, or compared with the kernel's. */
-struct rules {
-    const struct bt_kernel *kernel;
-    struct bt_batch *batch; /* NULL: only the digest is wanted */
-    uint64_t digest;
-    uint32_t count;
-    int error;
-    const char *chain;
-    struct nftnl_rule *rule; /* being built */
+enum action {
+    STEP_NONE,
+    STEP_CONDITION, /* first: the rule is there only in this configuration */
+    STEP_META,
+    STEP_CT,
+    STEP_SET_MARK,
+    STEP_PAYLOAD,
+    STEP_COMPARE,
+    STEP_MASK,
+    STEP_LOOKUP,
+    STEP_LIMIT,
+    STEP_DNAT,
+    STEP_MASQUERADE,
+    STEP_REJECT,
+    STEP_VERDICT,
 };
 
-/* ---- digests: FNV-1a over the text that libnftnl gives each expression ------------------------------------
- */
+static const char *const names[] = {
+    [STEP_META] = "meta",       [STEP_CT] = "ct",         [STEP_SET_MARK] = "ct",
+    [STEP_PAYLOAD] = "payload", [STEP_COMPARE] = "cmp",   [STEP_MASK] = "bitwise",
+    [STEP_LOOKUP] = "lookup",   [STEP_LIMIT] = "dynset",  [STEP_DNAT] = "nat",
+    [STEP_MASQUERADE] = "masq", [STEP_REJECT] = "reject", [STEP_VERDICT] = "immediate"};
 
-uint64_t bt_digest_add(uint64_t digest, const void *data, size_t length)
-{
-    const uint8_t *bytes = data;
-    for (size_t i = 0; i < length; i++)
-        digest = (digest ^ bytes[i]) * 0x100000001b3U;
-    return digest;
-}
+/* What is compared may be in the configuration. */
+enum setting { CONSTANT, BRIDGES_FIRST, BRIDGES_LAST, TAPS_FIRST, TAPS_LAST };
 
-static uint64_t digest_text(uint64_t digest, const char *text)
-{
-    return bt_digest_add(digest, text ? text : "", text ? strlen(text) + 1 : 1);
-}
+struct step {
+    enum action action;
+    uint32_t what;           /* a key of meta or ct, a payload's base, an operation, a verdict's code */
+    uint32_t to;             /* register */
+    uint32_t offset, length; /* of a payload, a compared value */
+    const char *name;        /* of a chain */
+    enum bt_set set;
+    enum setting setting;
+    uint8_t value[5];
+};
 
-static int digest_expression(struct nftnl_expr *expression, void *context);
-
-/* By attributes: kernels differ in whether they name a timeout that is not there. */
-static int digest_dynset(struct nftnl_expr *expression, uint64_t *digest)
-{
-    uint32_t numbers[] = {nftnl_expr_get_u32(expression, NFTNL_EXPR_DYNSET_SREG_KEY),
-                          nftnl_expr_get_u32(expression, NFTNL_EXPR_DYNSET_OP)};
-    *digest = bt_digest_add(*digest, numbers, sizeof(numbers));
-    *digest = digest_text(*digest, nftnl_expr_get_str(expression, NFTNL_EXPR_DYNSET_SET_NAME));
-    return nftnl_expr_expr_foreach(expression, digest_expression, digest);
-}
-
-static int digest_expression(struct nftnl_expr *expression, void *context)
-{
-    uint64_t *digest = context;
-    char text[512] = {0};
-    const char *name = nftnl_expr_get_str(expression, NFTNL_EXPR_NAME);
-    *digest = digest_text(*digest, name);
-    if (strcmp(name, "dynset") == 0)
-        return digest_dynset(expression, digest);
-    int length = nftnl_expr_snprintf(text, sizeof(text), expression, NFTNL_OUTPUT_DEFAULT, 0);
-    if (length < 0 || (size_t)length >= sizeof(text))
-        return -1;
-    *digest = digest_text(*digest, text);
-    return 0;
-}
-
-int bt_rule_digest(const struct nftnl_rule *rule, uint64_t *digest)
-{
-    *digest = digest_text(*digest, nftnl_rule_get_str(rule, NFTNL_RULE_CHAIN));
-    /* libnftnl's iterator takes a mutable rule but does not change it. */
-    return nftnl_expr_foreach((struct nftnl_rule *)(uintptr_t)rule, digest_expression, digest) < 0 ? -EUCLEAN
-                                                                                                   : 0;
-}
-
-/* ---- building rules --------------------------------------------------------------------------------- */
-
-static void rule_open(struct rules *rules)
-{
-    rules->rule = nftnl_rule_alloc();
-    if (!rules->rule) {
-        rules->error = -ENOMEM;
-        return;
+#define STEP(...)                                                                                            \
+    {                                                                                                        \
+        __VA_ARGS__                                                                                          \
     }
-    nftnl_rule_set_u32(rules->rule, NFTNL_RULE_FAMILY, NFPROTO_INET);
-    (void)nftnl_rule_set_str(rules->rule, NFTNL_RULE_TABLE, BT_TABLE_NAME);
-    (void)nftnl_rule_set_str(rules->rule, NFTNL_RULE_CHAIN, rules->chain);
-}
+#define META(key, register) STEP(.action = STEP_META, .what = (key), .to = (register))
+#define CT(key, register) STEP(.action = STEP_CT, .what = (key), .to = (register))
+#define PAYLOAD(base, from, bytes, register)                                                                 \
+    STEP(.action = STEP_PAYLOAD, .what = (base), .to = (register), .offset = (from), .length = (bytes))
+#define COMPARE(operation, size, ...)                                                                        \
+    STEP(.action = STEP_COMPARE, .what = (operation), .length = (size), .value = {__VA_ARGS__})
+#define COMPARE_SETTING(operation, which)                                                                    \
+    STEP(.action = STEP_COMPARE, .what = (operation), .length = 4, .setting = (which))
+#define MASK(...) STEP(.action = STEP_MASK, .value = {__VA_ARGS__})
+#define IN(which) STEP(.action = STEP_LOOKUP, .set = BT_SET_##which)
+#define BELOW_LIMIT(which) STEP(.action = STEP_LIMIT, .set = BT_SET_##which)
+#define VERDICT(code, chain) STEP(.action = STEP_VERDICT, .what = (uint32_t)(code), .name = (chain))
+#define ACCEPT VERDICT(NF_ACCEPT, NULL)
+#define DROP VERDICT(NF_DROP, NULL)
+#define GO(chain) VERDICT(NFT_GOTO, chain)
+#define JUMP(chain) VERDICT(NFT_JUMP, chain)
+#define SET_MARK STEP(.action = STEP_SET_MARK)
+#define DNAT STEP(.action = STEP_DNAT)
+#define MASQUERADE STEP(.action = STEP_MASQUERADE)
+#define WHERE_PRIVATE_IS_DENIED STEP(.action = STEP_CONDITION)
+#define REJECT STEP(.action = STEP_REJECT)
 
-static struct nftnl_expr *add(struct rules *rules, const char *name)
-{
-    if (!rules->rule)
-        rule_open(rules);
-    if (!rules->rule)
-        return NULL;
-    struct nftnl_expr *expression = nftnl_expr_alloc(name);
-    if (!expression) {
-        rules->error = -ENOMEM;
-        return NULL;
-    }
-    nftnl_rule_add_expr(rules->rule, expression);
-    return expression;
-}
-
-static void rule_close(struct rules *rules)
-{
-    if (!rules->rule)
-        return;
-    if (rules->batch) {
-        struct nlmsghdr *message =
-            bt_batch_message(rules->batch, (NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_NEWRULE,
-                             NLM_F_CREATE | NLM_F_APPEND, sizeof(struct nfgenmsg));
-        if (message) {
-            struct nfgenmsg *family = mnl_nlmsg_get_payload(message);
-            family->nfgen_family = NFPROTO_INET;
-            nftnl_rule_nlmsg_build_payload(message, rules->rule);
-        }
-        bt_batch_message_end(rules->batch, message);
-    }
-    if (bt_rule_digest(rules->rule, &rules->digest) < 0)
-        rules->error = -EUCLEAN;
-    rules->count++;
-    nftnl_rule_free(rules->rule);
-    rules->rule = NULL;
-}
-
-static void load_meta(struct rules *rules, uint32_t key, uint32_t to)
-{
-    struct nftnl_expr *expression = add(rules, "meta");
-    if (!expression)
-        return;
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_META_KEY, key);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_META_DREG, to);
-}
-
-static void load_ct(struct rules *rules, uint32_t key, uint32_t to)
-{
-    struct nftnl_expr *expression = add(rules, "ct");
-    if (!expression)
-        return;
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_CT_KEY, key);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_CT_DREG, to);
-}
-
-static void set_ct_mark(struct rules *rules, uint32_t from)
-{
-    struct nftnl_expr *expression = add(rules, "ct");
-    if (!expression)
-        return;
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_CT_KEY, NFT_CT_MARK);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_CT_SREG, from);
-}
-
-static void load_payload(struct rules *rules, uint32_t base, uint32_t offset, uint32_t length, uint32_t to)
-{
-    struct nftnl_expr *expression = add(rules, "payload");
-    if (!expression)
-        return;
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_PAYLOAD_DREG, to);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_PAYLOAD_BASE, base);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_PAYLOAD_OFFSET, offset);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_PAYLOAD_LEN, length);
-}
-
-static void load_source_address(struct rules *rules, uint32_t to)
-{
-    load_payload(rules, NFT_PAYLOAD_NETWORK_HEADER, 12, 4, to);
-}
-
-static void load_destination_address(struct rules *rules, uint32_t to)
-{
-    load_payload(rules, NFT_PAYLOAD_NETWORK_HEADER, 16, 4, to);
-}
-
-static void compare(struct rules *rules, uint32_t operation, const void *data, uint32_t length)
-{
-    struct nftnl_expr *expression = add(rules, "cmp");
-    if (!expression)
-        return;
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_CMP_SREG, REGISTER_A);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_CMP_OP, operation);
-    (void)nftnl_expr_set(expression, NFTNL_EXPR_CMP_DATA, data, length);
-}
-
-static void mask(struct rules *rules, uint32_t bits)
-{
-    uint32_t nothing = 0;
-    struct nftnl_expr *expression = add(rules, "bitwise");
-    if (!expression)
-        return;
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_BITWISE_SREG, REGISTER_A);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_BITWISE_DREG, REGISTER_A);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_BITWISE_LEN, sizeof(bits));
-    (void)nftnl_expr_set(expression, NFTNL_EXPR_BITWISE_MASK, &bits, sizeof(bits));
-    (void)nftnl_expr_set(expression, NFTNL_EXPR_BITWISE_XOR, &nothing, sizeof(nothing));
-}
-
-/* Looks the key that starts at register A up; a map's value goes to register A. */
-static void lookup(struct rules *rules, enum bt_set set)
-{
-    struct nftnl_expr *expression = add(rules, "lookup");
-    if (!expression)
-        return;
-    (void)nftnl_expr_set_str(expression, NFTNL_EXPR_LOOKUP_SET, bt_set_layouts[set].name);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_LOOKUP_SREG, REGISTER_A);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_LOOKUP_FLAGS, 0); /* as the kernel dumps it */
-    if (bt_set_layouts[set].data_length > 0)
-        nftnl_expr_set_u32(expression, NFTNL_EXPR_LOOKUP_DREG, REGISTER_A);
-}
-
-static void verdict(struct rules *rules, int code, const char *chain)
-{
-    struct nftnl_expr *expression = add(rules, "immediate");
-    if (!expression)
-        return;
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_IMM_DREG, NFT_REG_VERDICT);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_IMM_VERDICT, (uint32_t)code);
-    if (chain)
-        (void)nftnl_expr_set_str(expression, NFTNL_EXPR_IMM_CHAIN, chain);
-    rule_close(rules);
-}
-
-static void pass(struct rules *rules)
-{
-    verdict(rules, NF_ACCEPT, NULL);
-}
-
-static void drop(struct rules *rules)
-{
-    verdict(rules, NF_DROP, NULL);
-}
-
-static void go(struct rules *rules, const char *chain)
-{
-    verdict(rules, NFT_GOTO, chain);
-}
-
-static void match_interface_prefix(struct rules *rules, uint32_t key, uint32_t operation)
-{
-    load_meta(rules, key, REGISTER_A);
-    compare(rules, operation, BT_TAP_PREFIX, sizeof(BT_TAP_PREFIX) - 1);
-}
-
-static void match_byte(struct rules *rules, uint32_t meta_key, uint32_t operation, uint8_t value)
-{
-    load_meta(rules, meta_key, REGISTER_A);
-    compare(rules, operation, &value, sizeof(value));
-}
-
-static void match_port(struct rules *rules, uint8_t protocol, uint16_t port)
-{
-    uint16_t network_order = htons(port);
-    match_byte(rules, NFT_META_L4PROTO, NFT_CMP_EQ, protocol);
-    load_payload(rules, NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, REGISTER_A);
-    compare(rules, NFT_CMP_EQ, &network_order, sizeof(network_order));
-}
-
-static void match_ct_bits(struct rules *rules, uint32_t key, uint32_t bits, uint32_t operation)
-{
-    uint32_t nothing = 0;
-    load_ct(rules, key, REGISTER_A);
-    mask(rules, bits);
-    compare(rules, operation, &nothing, sizeof(nothing));
-}
-
-static void match_direction(struct rules *rules, uint8_t direction)
-{
-    load_ct(rules, NFT_CT_DIRECTION, REGISTER_A);
-    compare(rules, NFT_CMP_EQ, &direction, sizeof(direction));
-}
-
-/* (interface, mark), where the interface is the incoming or the outgoing one. */
-static void match_live(struct rules *rules, enum bt_set set, uint32_t interface_key)
-{
-    load_meta(rules, interface_key, REGISTER_A);
-    load_ct(rules, NFT_CT_MARK, REGISTER_B);
-    lookup(rules, set);
-}
-
-static void match_network(struct rules *rules, uint32_t network, uint32_t prefix_bits)
-{
-    uint32_t bits = htonl(prefix_bits == 0 ? 0 : ~0U << (32 - prefix_bits));
-    uint32_t wanted = htonl(network) & bits;
-    load_destination_address(rules, REGISTER_A);
-    mask(rules, bits);
-    compare(rules, NFT_CMP_EQ, &wanted, sizeof(wanted));
-}
-
-static void match_range(struct rules *rules, uint32_t first, uint32_t last)
-{
-    uint32_t low = htonl(first), high = htonl(last);
-    load_destination_address(rules, REGISTER_A);
-    compare(rules, NFT_CMP_GTE, &low, sizeof(low));
-    compare(rules, NFT_CMP_LTE, &high, sizeof(high));
-}
-
-#define CT_STATE_INVALID 1U
-#define CT_STATE(info) (1U << ((info) % IP_CT_IS_REPLY + 1))
-#define CT_STATE_KNOWN (CT_STATE(IP_CT_ESTABLISHED) | CT_STATE(IP_CT_RELATED))
-
-/* ---- the chains ------------------------------------------------------------------------------------- */
-
-/* Every packet of a guest, before anything else looks at it. */
-static void rules_prerouting(struct rules *rules)
-{
-    rules->chain = "prerouting";
-    match_interface_prefix(rules, NFT_META_IIFNAME, NFT_CMP_EQ);
-    verdict(rules, NFT_JUMP, "from_guest");
-
-    rules->chain = "from_guest";
-    match_byte(rules, NFT_META_NFPROTO, NFT_CMP_NEQ, NFPROTO_IPV4);
-    go(rules, "forged");
-    load_meta(rules, NFT_META_IIF, REGISTER_A);
-    load_payload(rules, NFT_PAYLOAD_LL_HEADER, 6, 6, REGISTER_B);
-    load_source_address(rules, REGISTER_D);
-    lookup(rules, BT_SET_SOURCES);
-    go(rules, "mark_incoming");
-    go(rules, "forged");
-
-    rules->chain = "mark_incoming";
-    match_ct_bits(rules, NFT_CT_STATUS, IPS_CONFIRMED, NFT_CMP_EQ);
-    load_meta(rules, NFT_META_IIF, REGISTER_A);
-    lookup(rules, BT_SET_GENERATIONS);
-    set_ct_mark(rules, REGISTER_A);
-    rule_close(rules);
-
-    /* No answer to a bad source: it would go to somebody else. */
-    rules->chain = "forged";
-    load_meta(rules, NFT_META_IIF, REGISTER_A);
-    lookup(rules, BT_SET_REFUSED);
-    drop(rules);
-    drop(rules);
-}
-
-static void match_gateway_ports(struct rules *rules)
-{
-    load_meta(rules, NFT_META_L4PROTO, REGISTER_A);
-    load_payload(rules, NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, REGISTER_B);
-    lookup(rules, BT_SET_GATEWAY_PORTS);
-}
-
-static void rule_dnat(struct rules *rules, enum bt_set map)
-{
-    load_meta(rules, NFT_META_IIF, REGISTER_A);
-    load_destination_address(rules, REGISTER_B);
-    lookup(rules, map);
-    struct nftnl_expr *expression = add(rules, "nat");
-    if (!expression)
-        return;
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_NAT_TYPE, NFT_NAT_DNAT);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_NAT_FAMILY, NFPROTO_IPV4);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_NAT_REG_ADDR_MIN, REGISTER_A);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_NAT_REG_ADDR_MAX, REGISTER_A);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_NAT_FLAGS, NF_NAT_RANGE_MAP_IPS);
-    rule_close(rules);
-}
-
-static void rules_dnat(struct rules *rules)
-{
-    rules->chain = "prerouting_nat";
-    match_interface_prefix(rules, NFT_META_IIFNAME, NFT_CMP_NEQ);
-    pass(rules);
-    match_gateway_ports(rules);
-    rule_dnat(rules, BT_SET_GATEWAYS);
-    match_port(rules, IPPROTO_TCP, BT_ORCHESTRATOR_PORT);
-    rule_dnat(rules, BT_SET_ORCHESTRATORS);
-}
-
+/* What packets have. Numbers in headers and of ports are in network byte order, conntrack's in the host's. */
+#define EQ NFT_CMP_EQ
+#define NEQ NFT_CMP_NEQ
+#define IN_DEVICE(register) META(NFT_META_IIF, register)
+#define OUT_DEVICE(register) META(NFT_META_OIF, register)
+#define MARK(register) CT(NFT_CT_MARK, register)
+#define SOURCE_MAC(register) PAYLOAD(NFT_PAYLOAD_LL_HEADER, 6, 6, register)
+#define SOURCE(register) PAYLOAD(NFT_PAYLOAD_NETWORK_HEADER, 12, 4, register)
+#define DESTINATION(register) PAYLOAD(NFT_PAYLOAD_NETWORK_HEADER, 16, 4, register)
+#define PROTOCOL(register) META(NFT_META_L4PROTO, register)
+#define PORT(register) PAYLOAD(NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, register)
+#define IS_GUEST(key, operation) META(key, A), COMPARE(operation, 5, 'b', 'e', 'r', 't', 'h')
+#define FROM_GUEST IS_GUEST(NFT_META_IIFNAME, EQ)
+#define TO_GUEST IS_GUEST(NFT_META_OIFNAME, EQ)
+#define NOT_TO_GUEST IS_GUEST(NFT_META_OIFNAME, NEQ)
+#define NOT_IPV4 META(NFT_META_NFPROTO, A), COMPARE(NEQ, 1, NFPROTO_IPV4)
+#define OF_UID(operation, uid) META(NFT_META_SKUID, A), COMPARE(operation, 4, uid)
+#define TCP PROTOCOL(A), COMPARE(EQ, 1, IPPROTO_TCP)
+#define ICMP PROTOCOL(A), COMPARE(EQ, 1, IPPROTO_ICMP)
+#define TO_GATEWAY_PORT PROTOCOL(A), PORT(B), IN(GATEWAY_PORTS)
+#define TO_ORCHESTRATOR_PORT                                                                                 \
+    TCP, PORT(A), COMPARE(EQ, 2, BT_ORCHESTRATOR_PORT >> 8, BT_ORCHESTRATOR_PORT & 0xff)
+#define BITS(number) HOST_BYTE(number, 0), HOST_BYTE(number, 1), HOST_BYTE(number, 2), HOST_BYTE(number, 3)
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define HOST_BYTE(number, at) (uint8_t)((unsigned)(number) >> 8 * (at))
+#else
+#define HOST_BYTE(number, at) (uint8_t)((unsigned)(number) >> (24 - 8 * (at)))
+#endif
+#define ANY_OF(key, bits) CT(key, A), MASK(BITS(bits)), COMPARE(NEQ, 4, 0)
+#define NONE_OF(key, bits) CT(key, A), MASK(BITS(bits)), COMPARE(EQ, 4, 0)
+#define ANSWER CT(NFT_CT_DIRECTION, A), COMPARE(EQ, 1, IP_CT_DIR_REPLY)
+#define QUESTION CT(NFT_CT_DIRECTION, A), COMPARE(EQ, 1, IP_CT_DIR_ORIGINAL)
 /* A flow that passed once. Not by its state: one that a helper of conntrack expects (FTP and the like, should
  * the host's administrator have one) is RELATED from its first packet on, and has yet to be looked at. */
-static void match_confirmed(struct rules *rules)
-{
-    match_ct_bits(rules, NFT_CT_STATUS, IPS_CONFIRMED, NFT_CMP_NEQ);
-}
+#define PASSED_BEFORE ANY_OF(NFT_CT_STATUS, IPS_CONFIRMED)
+#define NEW_FLOW NONE_OF(NFT_CT_STATUS, IPS_CONFIRMED)
+#define TRANSLATED ANY_OF(NFT_CT_STATUS, IPS_DST_NAT)
+#define STATE_INVALID 1U
+#define STATE(info) (1U << ((info) % IP_CT_IS_REPLY + 1))
+/* SYN without ACK: conntrack takes it for the answer to a connection that the other side gave up meanwhile,
+ * and the port may have a new owner by then. */
+#define FIRST_OF_TCP                                                                                         \
+    TCP, PAYLOAD(NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1, A), MASK(0x12, 0, 0, 0), COMPARE(EQ, 4, 0x02, 0, 0, 0)
+#define TO_NETWORK(bits, ...) DESTINATION(A), MASK bits, COMPARE(EQ, 4, __VA_ARGS__)
+#define TO_RANGE(first, last)                                                                                \
+    DESTINATION(A), COMPARE_SETTING(NFT_CMP_GTE, first), COMPARE_SETTING(NFT_CMP_LTE, last)
+/* A bridge's ports are one device, so in and out are the same; the address is the server's. */
+#define WITHIN(set, address) IN_DEVICE(A), OUT_DEVICE(B), MARK(C), address(D), IN(set)
+#define BETWEEN(set) IN_DEVICE(A), OUT_DEVICE(B), MARK(C), IN(set)
 
-/* in . out . mark is a permitted pair, and the flow went through the DNAT of its own host address. */
-static void match_pair(struct rules *rules, enum bt_set set)
-{
-    load_meta(rules, NFT_META_IIF, REGISTER_A);
-    load_meta(rules, NFT_META_OIF, REGISTER_B);
-    load_ct(rules, NFT_CT_MARK, REGISTER_C);
-    lookup(rules, set);
-    match_ct_bits(rules, NFT_CT_STATUS, IPS_DST_NAT, NFT_CMP_NEQ);
-}
+enum { STEPS_MAX = 14 };
 
-/* TCP's first packet, SYN without ACK: conntrack takes it for the answer to a connection that the other side
- * gave up meanwhile, and the port may have a new owner by then. */
-static void match_first_of_tcp(struct rules *rules)
-{
-    uint32_t flags = htonl(0x12000000),
-             first = htonl(0x02000000); /* byte 13 of the header: ACK and SYN, SYN */
-    match_byte(rules, NFT_META_L4PROTO, NFT_CMP_EQ, IPPROTO_TCP);
-    load_payload(rules, NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1, REGISTER_A);
-    mask(rules, flags);
-    compare(rules, NFT_CMP_EQ, &first, sizeof(first));
-}
+static const struct rule {
+    const char *chain;
+    struct step steps[STEPS_MAX];
+} rules[] = {
+    /* Every packet of a guest, before anything else looks at it. */
+    {"prerouting", {FROM_GUEST, JUMP("from_guest")}},
+    {"from_guest", {NOT_IPV4, GO("forged")}},
+    {"from_guest", {IN_DEVICE(A), SOURCE_MAC(B), SOURCE(D), IN(SOURCES), GO("mark_incoming")}},
+    {"from_guest", {GO("forged")}},
+    {"mark_incoming", {NEW_FLOW, IN_DEVICE(A), IN(GENERATIONS), SET_MARK}},
+    /* No answer to a bad source: it would go to somebody else. */
+    {"forged", {IN_DEVICE(A), IN(REFUSED), DROP}},
+    {"forged", {DROP}},
 
-/* in . out . mark . address: a bridge's ports are one device, so in and out are the same. The server has the
- * destination of a question and the source of an answer. */
-static void match_bridge(struct rules *rules, enum bt_set set, uint8_t direction)
-{
-    load_meta(rules, NFT_META_IIF, REGISTER_A);
-    load_meta(rules, NFT_META_OIF, REGISTER_B);
-    load_ct(rules, NFT_CT_MARK, REGISTER_C);
-    if (direction == IP_CT_DIR_ORIGINAL)
-        load_destination_address(rules, REGISTER_D);
-    else
-        load_source_address(rules, REGISTER_D);
-    lookup(rules, set);
-    match_direction(rules, direction);
-}
+    {"prerouting_nat", {IS_GUEST(NFT_META_IIFNAME, NEQ), ACCEPT}},
+    {"prerouting_nat", {TO_GATEWAY_PORT, IN_DEVICE(A), DESTINATION(B), IN(GATEWAYS), DNAT}},
+    {"prerouting_nat", {TO_ORCHESTRATOR_PORT, IN_DEVICE(A), DESTINATION(B), IN(ORCHESTRATORS), DNAT}},
 
-/* What goes from one port of a bridge to another comes here where bridges ask the inet hooks (br_netfilter),
- * which ours are set to, or when it is sent to the host's MAC. */
-static void rules_bridge(struct rules *rules)
-{
-    match_bridge(rules, BT_SET_AGENT_BRIDGES, IP_CT_DIR_ORIGINAL);
-    match_gateway_ports(rules);
-    go(rules, "agent_flow");
-    match_bridge(rules, BT_SET_CONTROL_BRIDGES, IP_CT_DIR_ORIGINAL);
-    match_port(rules, IPPROTO_TCP, BT_ORCHESTRATOR_PORT);
-    go(rules, "gateway_flow");
-    match_bridge(rules, BT_SET_AGENT_BRIDGES, IP_CT_DIR_REPLY);
-    go(rules, "bridge_answer");
-    match_bridge(rules, BT_SET_CONTROL_BRIDGES, IP_CT_DIR_REPLY);
-    go(rules, "bridge_answer");
-}
-
-static void rules_forward(struct rules *rules)
-{
-    rules->chain = "forward";
-    match_interface_prefix(rules, NFT_META_IIFNAME, NFT_CMP_EQ);
-    go(rules, "forward_from_guest");
-    match_interface_prefix(rules, NFT_META_OIFNAME, NFT_CMP_EQ);
-    go(rules, "forward_to_guest");
-    load_meta(rules, NFT_META_IIF, REGISTER_A);
-    lookup(rules, BT_SET_BORROWED);
-    drop(rules);
-
-    rules->chain = "forward_from_guest";
-    match_pair(rules, BT_SET_AGENT_PAIRS);
-    go(rules, "agent_flow");
-    match_pair(rules, BT_SET_GATEWAY_PAIRS);
-    go(rules, "gateway_flow");
-    match_live(rules, BT_SET_UPLINKS, NFT_META_IIF);
-    match_interface_prefix(rules, NFT_META_OIFNAME, NFT_CMP_NEQ);
-    go(rules, "uplink");
-    rules_bridge(rules);
-    go(rules, "refuse");
-
+    {"forward", {FROM_GUEST, GO("forward_from_guest")}},
+    {"forward", {TO_GUEST, GO("forward_to_guest")}},
+    {"forward", {IN_DEVICE(A), IN(BORROWED), DROP}},
+    /* A permitted pair, and the flow went through the DNAT of its own host address. */
+    {"forward_from_guest", {BETWEEN(AGENT_PAIRS), TRANSLATED, GO("agent_flow")}},
+    {"forward_from_guest", {BETWEEN(GATEWAY_PAIRS), TRANSLATED, GO("gateway_flow")}},
+    {"forward_from_guest", {IN_DEVICE(A), MARK(B), IN(UPLINKS), NOT_TO_GUEST, GO("uplink")}},
+    /* What goes from one port of a bridge to another comes here where bridges ask the inet hooks
+     * (br_netfilter), which ours are set to, or when it is sent to the host's MAC. */
+    {"forward_from_guest", {WITHIN(AGENT_BRIDGES, DESTINATION), QUESTION, TO_GATEWAY_PORT, GO("agent_flow")}},
+    {"forward_from_guest",
+     {WITHIN(CONTROL_BRIDGES, DESTINATION), QUESTION, TO_ORCHESTRATOR_PORT, GO("gateway_flow")}},
+    {"forward_from_guest", {WITHIN(AGENT_BRIDGES, SOURCE), ANSWER, GO("bridge_answer")}},
+    {"forward_from_guest", {WITHIN(CONTROL_BRIDGES, SOURCE), ANSWER, GO("bridge_answer")}},
+    {"forward_from_guest", {GO("refuse")}},
     /* From outside only answers to a gateway's own flows. */
-    rules->chain = "forward_to_guest";
-    match_live(rules, BT_SET_UPLINKS, NFT_META_OIF);
-    match_direction(rules, IP_CT_DIR_REPLY);
-    pass(rules);
-    drop(rules);
+    {"forward_to_guest", {OUT_DEVICE(A), MARK(B), IN(UPLINKS), ANSWER, ACCEPT}},
+    {"forward_to_guest", {DROP}},
+    {"bridge_answer", {FIRST_OF_TCP, GO("refuse")}},
+    {"bridge_answer", {GO("accepted_from_guest")}},
 
-    rules->chain = "bridge_answer";
-    match_first_of_tcp(rules);
-    go(rules, "refuse");
-    go(rules, "accepted_from_guest");
-}
+    /* What a gateway may not dial: also an address of the host that somebody else translates, such as a
+     * published port of a container. */
+    {"uplink", {PASSED_BEFORE, GO("accepted_from_guest")}},
+    {"uplink", {TRANSLATED, GO("refuse")}},
+    {"uplink", {TO_NETWORK((255, 255, 0, 0), 169, 254, 0, 0), GO("refuse")}},
+    {"uplink", {TO_RANGE(BRIDGES_FIRST, BRIDGES_LAST), GO("refuse")}},
+    {"uplink", {TO_RANGE(TAPS_FIRST, TAPS_LAST), GO("refuse")}},
+    {"uplink", {WHERE_PRIVATE_IS_DENIED, DESTINATION(A), IN(RESOLVERS), GO("gateway_flow")}},
+    {"uplink", {WHERE_PRIVATE_IS_DENIED, TO_NETWORK((255, 0, 0, 0), 10, 0, 0, 0), GO("refuse")}},
+    {"uplink", {WHERE_PRIVATE_IS_DENIED, TO_NETWORK((255, 240, 0, 0), 172, 16, 0, 0), GO("refuse")}},
+    {"uplink", {WHERE_PRIVATE_IS_DENIED, TO_NETWORK((255, 255, 0, 0), 192, 168, 0, 0), GO("refuse")}},
+    {"uplink", {GO("gateway_flow")}},
 
-/* What a gateway may not dial. */
-static void rules_uplink(struct rules *rules)
-{
-    const struct bt_kernel_config *config = &rules->kernel->config;
-    rules->chain = "uplink";
-    match_confirmed(rules);
-    go(rules, "accepted_from_guest");
-    /* An address of the host that somebody else translates, such as a published port of a container. */
-    match_ct_bits(rules, NFT_CT_STATUS, IPS_DST_NAT, NFT_CMP_NEQ);
-    go(rules, "refuse");
-    match_network(rules, 0xa9fe0000, 16);
-    go(rules, "refuse");
-    match_range(rules, config->pool.bridge_base, config->pool.bridge_base + BT_POOL_BRIDGE_BLOCK - 1U);
-    go(rules, "refuse");
-    match_range(rules, config->pool.tap_base, config->pool.tap_base + 2U * config->pool.slots - 1U);
-    go(rules, "refuse");
-    if (config->deny_private_uplink) {
-        load_destination_address(rules, REGISTER_A);
-        lookup(rules, BT_SET_RESOLVERS);
-        go(rules, "gateway_flow");
-        match_network(rules, 0x0a000000, 8);
-        go(rules, "refuse");
-        match_network(rules, 0xac100000, 12);
-        go(rules, "refuse");
-        match_network(rules, 0xc0a80000, 16);
-        go(rules, "refuse");
-    }
-    go(rules, "gateway_flow");
-}
+    /* A new flow passes while its lease has fewer than so many others. The set's elements come and go with
+     * flows. A set that static elements of ours would fill is no choice: kernels before 6.13 reap idle
+     * elements with a limit. */
+    {"agent_flow", {PASSED_BEFORE, GO("accepted_from_guest")}},
+    {"agent_flow", {MARK(A), BELOW_LIMIT(AGENT_FLOWS), GO("accepted_from_guest")}},
+    {"agent_flow", {GO("refuse")}},
+    {"gateway_flow", {PASSED_BEFORE, GO("accepted_from_guest")}},
+    {"gateway_flow", {MARK(A), BELOW_LIMIT(GATEWAY_FLOWS), GO("accepted_from_guest")}},
+    {"gateway_flow", {GO("refuse")}},
 
-static struct nftnl_expr *connection_limit(uint32_t count)
-{
-    struct nftnl_expr *expression = nftnl_expr_alloc("connlimit");
-    if (expression)
-        nftnl_expr_set_u32(expression, NFTNL_EXPR_CONNLIMIT_COUNT, count);
-    return expression;
-}
-
-/* A new flow passes while its lease has fewer than count others. The set's elements come and go with flows. A
- * set that static elements of ours would fill is no choice: kernels before 6.13 reap idle elements with a
- * limit. */
-static void rules_flow(struct rules *rules, const char *chain, enum bt_set set, uint32_t count)
-{
-    rules->chain = chain;
-    match_confirmed(rules);
-    go(rules, "accepted_from_guest");
-    load_ct(rules, NFT_CT_MARK, REGISTER_A);
-    struct nftnl_expr *expression = add(rules, "dynset");
-    struct nftnl_expr *limit = connection_limit(count);
-    if (!expression || !limit) {
-        rules->error = -ENOMEM;
-        return;
-    }
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_DYNSET_SREG_KEY, REGISTER_A);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_DYNSET_OP, NFT_DYNSET_OP_ADD);
-    (void)nftnl_expr_set_str(expression, NFTNL_EXPR_DYNSET_SET_NAME, bt_set_layouts[set].name);
-    nftnl_expr_add_expr(expression, NFTNL_EXPR_DYNSET_EXPRESSIONS, limit);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_DYNSET_FLAGS, NFT_DYNSET_F_EXPR);
-    go(rules, "accepted_from_guest");
-    go(rules, "refuse");
-}
-
-static void rules_verdicts(struct rules *rules)
-{
-    rules->chain = "accepted_from_guest";
-    load_meta(rules, NFT_META_IIF, REGISTER_A);
-    lookup(rules, BT_SET_ACCEPTED);
-    pass(rules);
-    drop(rules);
-
+    {"accepted_from_guest", {IN_DEVICE(A), IN(ACCEPTED), ACCEPT}},
+    {"accepted_from_guest", {DROP}},
     /* Counted, and told as long as the slot's rate allows; conntrack's leftovers are not worth an answer. */
-    rules->chain = "refuse";
-    match_ct_bits(rules, NFT_CT_STATE, CT_STATE_INVALID, NFT_CMP_NEQ);
-    go(rules, "forged");
-    load_meta(rules, NFT_META_IIF, REGISTER_A);
-    lookup(rules, BT_SET_REFUSED);
-    struct nftnl_expr *expression = add(rules, "reject");
-    if (!expression)
-        return;
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_REJECT_TYPE, NFT_REJECT_ICMPX_UNREACH);
-    nftnl_expr_set_u8(expression, NFTNL_EXPR_REJECT_CODE, NFT_REJECT_ICMPX_ADMIN_PROHIBITED);
-    rule_close(rules);
-    drop(rules);
-}
+    {"refuse", {ANY_OF(NFT_CT_STATE, STATE_INVALID), GO("forged")}},
+    {"refuse", {IN_DEVICE(A), IN(REFUSED), REJECT}},
+    {"refuse", {DROP}},
 
-/* Between guest and host: only flows that the host opened. */
-static void rules_input(struct rules *rules)
-{
-    rules->chain = "input";
-    match_interface_prefix(rules, NFT_META_IIFNAME, NFT_CMP_EQ);
-    go(rules, "input_from_guest");
+    /* Between guest and host: only flows that the host opened. */
+    {"input", {FROM_GUEST, GO("input_from_guest")}},
+    {"input_from_guest", {FIRST_OF_TCP, GO("refuse")}},
+    {"input_from_guest", {IN_DEVICE(A), MARK(B), IN(LIVE), ANSWER, GO("accepted_from_guest")}},
+    {"input_from_guest", {GO("refuse")}},
 
-    rules->chain = "input_from_guest";
-    match_first_of_tcp(rules);
-    go(rules, "refuse");
-    match_live(rules, BT_SET_LIVE, NFT_META_IIF);
-    match_direction(rules, IP_CT_DIR_REPLY);
-    go(rules, "accepted_from_guest");
-    go(rules, "refuse");
-}
-
-static void rules_output(struct rules *rules)
-{
-    uint32_t root = 0;
-    rules->chain = "output";
-    match_interface_prefix(rules, NFT_META_OIFNAME, NFT_CMP_EQ);
-    go(rules, "output_to_guest");
-
-    rules->chain = "output_to_guest";
-    match_byte(rules, NFT_META_NFPROTO, NFT_CMP_NEQ, NFPROTO_IPV4);
-    drop(rules);
+    {"output", {TO_GUEST, GO("output_to_guest")}},
+    {"output_to_guest", {NOT_IPV4, DROP}},
     /* Each packet of a socket is asked for its owner, not only the first: another uid may bind the port of a
      * UDP flow that the owner has just left. */
-    load_meta(rules, NFT_META_OIF, REGISTER_A);
-    load_meta(rules, NFT_META_SKUID, REGISTER_B);
-    lookup(rules, BT_SET_OWNERS);
-    go(rules, "mark_outgoing");
-    load_meta(rules, NFT_META_SKUID, REGISTER_A);
-    compare(rules, NFT_CMP_EQ, &root, sizeof(root));
-    go(rules, "mark_outgoing");
-    load_meta(rules, NFT_META_SKUID, REGISTER_A);
-    compare(rules, NFT_CMP_NEQ, &root, sizeof(root));
-    drop(rules);
+    {"output_to_guest", {OUT_DEVICE(A), META(NFT_META_SKUID, B), IN(OWNERS), GO("mark_outgoing")}},
+    {"output_to_guest", {OF_UID(EQ, 0), GO("mark_outgoing")}},
+    {"output_to_guest", {OF_UID(NEQ, 0), DROP}},
     /* No socket any more: what the kernel still sends for a closed one, and its ICMP errors. */
-    match_ct_bits(rules, NFT_CT_STATE, CT_STATE_KNOWN, NFT_CMP_NEQ);
-    match_live(rules, BT_SET_LIVE, NFT_META_OIF);
-    match_direction(rules, IP_CT_DIR_ORIGINAL);
-    pass(rules);
-    match_byte(rules, NFT_META_L4PROTO, NFT_CMP_EQ, IPPROTO_ICMP);
-    match_ct_bits(rules, NFT_CT_STATE, CT_STATE(IP_CT_RELATED), NFT_CMP_NEQ);
-    match_live(rules, BT_SET_LIVE, NFT_META_OIF);
-    pass(rules);
-    drop(rules);
+    {"output_to_guest",
+     {ANY_OF(NFT_CT_STATE, STATE(IP_CT_ESTABLISHED) | STATE(IP_CT_RELATED)), OUT_DEVICE(A), MARK(B), IN(LIVE),
+      QUESTION, ACCEPT}},
+    {"output_to_guest",
+     {ICMP, ANY_OF(NFT_CT_STATE, STATE(IP_CT_RELATED)), OUT_DEVICE(A), MARK(B), IN(LIVE), ACCEPT}},
+    {"output_to_guest", {DROP}},
+    {"mark_outgoing", {NEW_FLOW, OUT_DEVICE(A), IN(GENERATIONS), SET_MARK}},
+    {"mark_outgoing", {OUT_DEVICE(A), MARK(B), IN(LIVE), QUESTION, ACCEPT}},
+    {"mark_outgoing", {DROP}},
 
-    rules->chain = "mark_outgoing";
-    match_ct_bits(rules, NFT_CT_STATUS, IPS_CONFIRMED, NFT_CMP_EQ);
-    load_meta(rules, NFT_META_OIF, REGISTER_A);
-    lookup(rules, BT_SET_GENERATIONS);
-    set_ct_mark(rules, REGISTER_A);
-    rule_close(rules);
-    match_live(rules, BT_SET_LIVE, NFT_META_OIF);
-    match_direction(rules, IP_CT_DIR_ORIGINAL);
-    pass(rules);
-    drop(rules);
+    {"postrouting_nat", {IN_DEVICE(A), MARK(B), IN(UPLINKS), NOT_TO_GUEST, MASQUERADE}},
+};
+
+/* ---- encoding -----------------------------------------------------------------------------------------
+ * nf_tables' attributes of each expression, linux/netfilter/nf_tables.h.
+ */
+
+static void put_data(struct nlmsghdr *message, uint16_t attribute, const void *value, size_t length)
+{
+    struct nlattr *nest = mnl_attr_nest_start(message, attribute);
+    mnl_attr_put(message, NFTA_DATA_VALUE, length, value);
+    mnl_attr_nest_end(message, nest);
 }
 
-static void rules_masquerade(struct rules *rules)
+static void put_comparison(struct nlmsghdr *message, const struct bt_pool *pool, const struct step *step)
 {
-    rules->chain = "postrouting_nat";
-    match_live(rules, BT_SET_UPLINKS, NFT_META_IIF);
-    match_interface_prefix(rules, NFT_META_OIFNAME, NFT_CMP_NEQ);
-    (void)add(rules, "masq");
-    rule_close(rules);
+    const uint32_t settings[] = {
+        [BRIDGES_FIRST] = htonl(pool->bridge_base),
+        [BRIDGES_LAST] = htonl(pool->bridge_base + BT_POOL_BRIDGE_BLOCK - 1U),
+        [TAPS_FIRST] = htonl(pool->tap_base),
+        [TAPS_LAST] = htonl(pool->tap_base + 2U * pool->slots - 1U),
+    };
+    bt_put_be32(message, NFTA_CMP_SREG, A);
+    bt_put_be32(message, NFTA_CMP_OP, step->what);
+    put_data(message, NFTA_CMP_DATA,
+             step->setting == CONSTANT ? (const void *)step->value : &settings[step->setting], step->length);
 }
 
-int bt_rules_build(const struct bt_kernel *kernel, struct bt_batch *batch, uint64_t *ret_digest,
-                   uint32_t *ret_count)
+static void put_mask(struct nlmsghdr *message, const struct step *step)
 {
-    struct rules rules = {.kernel = kernel, .batch = batch, .digest = BT_DIGEST_START};
-    rules_prerouting(&rules);
-    rules_dnat(&rules);
-    rules_forward(&rules);
-    rules_uplink(&rules);
-    rules_flow(&rules, "agent_flow", BT_SET_AGENT_FLOWS, kernel->config.agent_flows);
-    rules_flow(&rules, "gateway_flow", BT_SET_GATEWAY_FLOWS, kernel->config.gateway_flows);
-    rules_verdicts(&rules);
-    rules_input(&rules);
-    rules_output(&rules);
-    rules_masquerade(&rules);
-    if (rules.rule)
-        nftnl_rule_free(rules.rule);
-    if (rules.error < 0)
-        return rules.error;
-    *ret_digest = rules.digest;
-    *ret_count = rules.count;
-    return 0;
+    uint32_t nothing = 0;
+    bt_put_be32(message, NFTA_BITWISE_SREG, A);
+    bt_put_be32(message, NFTA_BITWISE_DREG, A);
+    bt_put_be32(message, NFTA_BITWISE_LEN, sizeof(nothing));
+    put_data(message, NFTA_BITWISE_MASK, step->value, sizeof(nothing));
+    put_data(message, NFTA_BITWISE_XOR, &nothing, sizeof(nothing));
+}
+
+static void put_limit(struct nlmsghdr *message, const struct bt_kernel_config *config, enum bt_set set)
+{
+    bt_put_be32(message, NFTA_DYNSET_SREG_KEY, A);
+    bt_put_be32(message, NFTA_DYNSET_OP, NFT_DYNSET_OP_ADD);
+    mnl_attr_put_strz(message, NFTA_DYNSET_SET_NAME, bt_set_layouts[set].name);
+    struct nlattr *expression = mnl_attr_nest_start(message, NFTA_DYNSET_EXPR);
+    mnl_attr_put_strz(message, NFTA_EXPR_NAME, "connlimit");
+    struct nlattr *data = mnl_attr_nest_start(message, NFTA_EXPR_DATA);
+    bt_put_be32(message, NFTA_CONNLIMIT_COUNT,
+                set == BT_SET_AGENT_FLOWS ? config->agent_flows : config->gateway_flows);
+    mnl_attr_nest_end(message, data);
+    mnl_attr_nest_end(message, expression);
+}
+
+static void put_verdict(struct nlmsghdr *message, const struct step *step)
+{
+    bt_put_be32(message, NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
+    struct nlattr *data = mnl_attr_nest_start(message, NFTA_IMMEDIATE_DATA);
+    struct nlattr *verdict = mnl_attr_nest_start(message, NFTA_DATA_VERDICT);
+    bt_put_be32(message, NFTA_VERDICT_CODE, step->what);
+    if (step->name)
+        mnl_attr_put_strz(message, NFTA_VERDICT_CHAIN, step->name);
+    mnl_attr_nest_end(message, verdict);
+    mnl_attr_nest_end(message, data);
+}
+
+static void put_step(struct nlmsghdr *message, const struct bt_kernel_config *config, const struct step *step)
+{
+    switch (step->action) {
+    case STEP_META:
+        bt_put_be32(message, NFTA_META_KEY, step->what);
+        bt_put_be32(message, NFTA_META_DREG, step->to);
+        break;
+    case STEP_CT:
+        bt_put_be32(message, NFTA_CT_KEY, step->what);
+        bt_put_be32(message, NFTA_CT_DREG, step->to);
+        break;
+    case STEP_SET_MARK:
+        bt_put_be32(message, NFTA_CT_KEY, NFT_CT_MARK);
+        bt_put_be32(message, NFTA_CT_SREG, A);
+        break;
+    case STEP_PAYLOAD:
+        bt_put_be32(message, NFTA_PAYLOAD_DREG, step->to);
+        bt_put_be32(message, NFTA_PAYLOAD_BASE, step->what);
+        bt_put_be32(message, NFTA_PAYLOAD_OFFSET, step->offset);
+        bt_put_be32(message, NFTA_PAYLOAD_LEN, step->length);
+        break;
+    case STEP_COMPARE:
+        put_comparison(message, &config->pool, step);
+        break;
+    case STEP_MASK:
+        put_mask(message, step);
+        break;
+    case STEP_LOOKUP: /* a map's value goes to register A */
+        mnl_attr_put_strz(message, NFTA_LOOKUP_SET, bt_set_layouts[step->set].name);
+        bt_put_be32(message, NFTA_LOOKUP_SREG, A);
+        if (bt_set_layouts[step->set].data_type != 0)
+            bt_put_be32(message, NFTA_LOOKUP_DREG, A);
+        break;
+    case STEP_LIMIT:
+        put_limit(message, config, step->set);
+        break;
+    case STEP_DNAT:
+        bt_put_be32(message, NFTA_NAT_TYPE, NFT_NAT_DNAT);
+        bt_put_be32(message, NFTA_NAT_FAMILY, NFPROTO_IPV4);
+        bt_put_be32(message, NFTA_NAT_REG_ADDR_MIN, A);
+        bt_put_be32(message, NFTA_NAT_REG_ADDR_MAX, A);
+        bt_put_be32(message, NFTA_NAT_FLAGS, NF_NAT_RANGE_MAP_IPS);
+        break;
+    case STEP_REJECT:
+        bt_put_be32(message, NFTA_REJECT_TYPE, NFT_REJECT_ICMPX_UNREACH);
+        mnl_attr_put_u8(message, NFTA_REJECT_ICMP_CODE, NFT_REJECT_ICMPX_ADMIN_PROHIBITED);
+        break;
+    case STEP_VERDICT:
+        put_verdict(message, step);
+        break;
+    case STEP_MASQUERADE:
+    case STEP_CONDITION:
+    case STEP_NONE:
+        break;
+    }
+}
+
+static void encode_rule(const struct bt_kernel_config *config, struct bt_batch *batch,
+                        const struct rule *rule)
+{
+    const struct step *step = rule->steps;
+    if (step->action == STEP_CONDITION && !config->deny_private_uplink)
+        return;
+    step += step->action == STEP_CONDITION;
+    struct nlmsghdr *message = bt_table_message(batch, NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND);
+    mnl_attr_put_strz(message, NFTA_RULE_CHAIN, rule->chain);
+    struct nlattr *expressions = mnl_attr_nest_start(message, NFTA_RULE_EXPRESSIONS);
+    for (; step->action != STEP_NONE; step++) {
+        struct nlattr *expression = mnl_attr_nest_start(message, NFTA_LIST_ELEM);
+        mnl_attr_put_strz(message, NFTA_EXPR_NAME, names[step->action]);
+        struct nlattr *data = mnl_attr_nest_start(message, NFTA_EXPR_DATA);
+        put_step(message, config, step);
+        mnl_attr_nest_end(message, data);
+        mnl_attr_nest_end(message, expression);
+    }
+    mnl_attr_nest_end(message, expressions);
+}
+
+void bt_rules_encode(const struct bt_kernel *kernel, struct bt_batch *batch)
+{
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(rules); i++)
+        encode_rule(&kernel->config, batch, &rules[i]);
 }

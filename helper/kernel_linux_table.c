@@ -1,24 +1,19 @@
 /* The skeleton of table inet berth: the table, its sets and chains, and its comparison with what the kernel
  * has.
  *
- * Called when the table is made (a restart finds it there) and when it is verified or repaired. Must not be
- * called on the way of LEASE or RELEASE, but for the brackets of a transaction: libnftnl allocates.
+ * Called when the table is made (a restart finds it there) and when it is verified or repaired. Comparing
+ * encodes the skeleton again and holds what the kernel tells against it, attribute by attribute: the layout
+ * is written down once.
  */
 #include "helper/kernel_linux.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <libmnl/libmnl.h>
-#include <libnftnl/chain.h>
-#include <libnftnl/common.h>
-#include <libnftnl/expr.h>
-#include <libnftnl/rule.h>
-#include <libnftnl/set.h>
-#include <libnftnl/table.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
-#include <linux/netfilter_ipv4.h>
 #include <string.h>
 
 /* nft's numbers of data types (its documentation of typeof and set types), for `nft list`. */
@@ -36,28 +31,30 @@
 #define TYPE_BRIDGE TYPE_QUADRUPLE(TYPE_INTERFACE, TYPE_INTERFACE, TYPE_MARK, TYPE_ADDRESS)
 
 const struct bt_set_layout bt_set_layouts[BT_SET_MAX] = {
-    [BT_SET_SOURCES] = {"sources", TYPE_TRIPLE(TYPE_INTERFACE, TYPE_MAC, TYPE_ADDRESS), 16, 0, 0, false},
-    [BT_SET_GENERATIONS] = {"generations", TYPE_INTERFACE, 4, TYPE_MARK, 4, false},
-    [BT_SET_LIVE] = {"live", TYPE_PAIR(TYPE_INTERFACE, TYPE_MARK), 8, 0, 0, false},
-    [BT_SET_OWNERS] = {"owners", TYPE_PAIR(TYPE_INTERFACE, TYPE_UID), 8, 0, 0, false},
-    [BT_SET_AGENT_PAIRS] = {"agent_pairs", TYPE_PAIR_OF_LINK, 12, 0, 0, true},
-    [BT_SET_GATEWAY_PAIRS] = {"gateway_pairs", TYPE_PAIR_OF_LINK, 12, 0, 0, true},
-    [BT_SET_AGENT_BRIDGES] = {"agent_bridges", TYPE_BRIDGE, 16, 0, 0, true},
-    [BT_SET_CONTROL_BRIDGES] = {"control_bridges", TYPE_BRIDGE, 16, 0, 0, true},
-    [BT_SET_UPLINKS] = {"uplinks", TYPE_PAIR(TYPE_INTERFACE, TYPE_MARK), 8, 0, 0, false},
-    [BT_SET_GATEWAYS] = {"gateways", TYPE_PAIR(TYPE_INTERFACE, TYPE_ADDRESS), 8, TYPE_ADDRESS, 4, true},
-    [BT_SET_ORCHESTRATORS] = {"orchestrators", TYPE_PAIR(TYPE_INTERFACE, TYPE_ADDRESS), 8, TYPE_ADDRESS, 4,
-                              true},
-    [BT_SET_ACCEPTED] = {"accepted", TYPE_INTERFACE, 4, 0, 0, false},
-    [BT_SET_REFUSED] = {"refused", TYPE_INTERFACE, 4, 0, 0, false},
-    [BT_SET_LEASES] = {"leases", TYPE_INTERFACE, 4, 0, 0, false},
-    [BT_SET_RESERVED] = {"reserved", TYPE_INTERFACE, 4, 0, 0, false},
-    [BT_SET_STATE] = {"state", TYPE_MARK, 4, 0, 0, false},
-    [BT_SET_BORROWED] = {"borrowed", TYPE_INTERFACE, 4, 0, 0, false},
-    [BT_SET_RESOLVERS] = {"resolvers", TYPE_ADDRESS, 4, 0, 0, false},
-    [BT_SET_GATEWAY_PORTS] = {"gateway_ports", TYPE_PAIR(TYPE_PROTOCOL, TYPE_PORT), 8, 0, 0, false},
-    [BT_SET_AGENT_FLOWS] = {"agent_flows", TYPE_MARK, 4, 0, 0, false},
-    [BT_SET_GATEWAY_FLOWS] = {"gateway_flows", TYPE_MARK, 4, 0, 0, false},
+    [BT_SET_SOURCES] = {"sources", BT_SET_OF_AUTHORITY, TYPE_TRIPLE(TYPE_INTERFACE, TYPE_MAC, TYPE_ADDRESS),
+                        16, 0},
+    [BT_SET_GENERATIONS] = {"generations", BT_SET_OF_AUTHORITY, TYPE_INTERFACE, 4, TYPE_MARK},
+    [BT_SET_LIVE] = {"live", BT_SET_OF_AUTHORITY, TYPE_PAIR(TYPE_INTERFACE, TYPE_MARK), 8, 0},
+    [BT_SET_OWNERS] = {"owners", BT_SET_OF_AUTHORITY, TYPE_PAIR(TYPE_INTERFACE, TYPE_UID), 8, 0},
+    [BT_SET_AGENT_PAIRS] = {"agent_pairs", BT_SET_OF_LINKS, TYPE_PAIR_OF_LINK, 12, 0},
+    [BT_SET_GATEWAY_PAIRS] = {"gateway_pairs", BT_SET_OF_LINKS, TYPE_PAIR_OF_LINK, 12, 0},
+    [BT_SET_AGENT_BRIDGES] = {"agent_bridges", BT_SET_OF_LINKS, TYPE_BRIDGE, 16, 0},
+    [BT_SET_CONTROL_BRIDGES] = {"control_bridges", BT_SET_OF_LINKS, TYPE_BRIDGE, 16, 0},
+    [BT_SET_UPLINKS] = {"uplinks", BT_SET_OF_AUTHORITY, TYPE_PAIR(TYPE_INTERFACE, TYPE_MARK), 8, 0},
+    [BT_SET_GATEWAYS] = {"gateways", BT_SET_OF_LINKS, TYPE_PAIR(TYPE_INTERFACE, TYPE_ADDRESS), 8,
+                         TYPE_ADDRESS},
+    [BT_SET_ORCHESTRATORS] = {"orchestrators", BT_SET_OF_LINKS, TYPE_PAIR(TYPE_INTERFACE, TYPE_ADDRESS), 8,
+                              TYPE_ADDRESS},
+    [BT_SET_ACCEPTED] = {"accepted", BT_SET_OF_ACCOUNT, TYPE_INTERFACE, 4, 0},
+    [BT_SET_REFUSED] = {"refused", BT_SET_OF_ACCOUNT, TYPE_INTERFACE, 4, 0},
+    [BT_SET_LEASES] = {"leases", BT_SET_OF_AUTHORITY, TYPE_INTERFACE, 4, 0},
+    [BT_SET_RESERVED] = {"reserved", BT_SET_OF_AUTHORITY, TYPE_INTERFACE, 4, 0},
+    [BT_SET_STATE] = {"state", BT_SET_OF_TABLE, TYPE_MARK, 4, 0},
+    [BT_SET_BORROWED] = {"borrowed", BT_SET_OF_TABLE, TYPE_INTERFACE, 4, 0},
+    [BT_SET_RESOLVERS] = {"resolvers", BT_SET_OF_TABLE, TYPE_ADDRESS, 4, 0},
+    [BT_SET_GATEWAY_PORTS] = {"gateway_ports", BT_SET_OF_TABLE, TYPE_PAIR(TYPE_PROTOCOL, TYPE_PORT), 8, 0},
+    [BT_SET_AGENT_FLOWS] = {"agent_flows", BT_SET_OF_PACKETS, TYPE_MARK, 4, 0},
+    [BT_SET_GATEWAY_FLOWS] = {"gateway_flows", BT_SET_OF_PACKETS, TYPE_MARK, 4, 0},
 };
 
 /* Refusals that a guest is told about: per slot, so that one guest cannot use up another's. */
@@ -71,7 +68,7 @@ struct chain_layout {
     int32_t priority;
 };
 
-/* Jumps lead downwards in this list reversed: every chain is made before any rule. */
+/* In the order of the rules in kernel_linux_rules.c. */
 static const struct chain_layout chains[] = {
     {"prerouting", "filter", NF_INET_PRE_ROUTING, -110},
     {"from_guest", NULL, 0, 0},
@@ -95,26 +92,27 @@ static const struct chain_layout chains[] = {
     {"postrouting_nat", "nat", NF_INET_POST_ROUTING, 95},
 };
 
-#define NFT_MESSAGE(type) ((NFNL_SUBSYS_NFTABLES << 8) | (type))
+/* The number of the table's name, in every kind of message. */
+#define ATTRIBUTE_TABLE 1U
 
-static struct nlmsghdr *message_open(struct bt_batch *batch, uint16_t type, uint16_t flags)
+struct nlmsghdr *bt_table_message(struct bt_batch *batch, uint16_t type, uint16_t flags)
 {
-    struct nlmsghdr *message = bt_batch_message(batch, type, flags, sizeof(struct nfgenmsg));
-    if (message) {
-        struct nfgenmsg *family = mnl_nlmsg_get_payload(message);
-        family->nfgen_family = NFPROTO_INET;
-    }
+    struct nfgenmsg family = {.nfgen_family = NFPROTO_INET};
+    struct nlmsghdr *message =
+        bt_message(batch, (uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | type), flags, &family, sizeof(family));
+    mnl_attr_put_strz(message, ATTRIBUTE_TABLE, BT_TABLE_NAME);
     return message;
+}
+
+void bt_put_be32(struct nlmsghdr *message, uint16_t attribute, uint32_t value)
+{
+    mnl_attr_put_u32(message, attribute, htonl(value));
 }
 
 static void transaction_edge(struct bt_batch *batch, uint16_t type)
 {
-    struct nlmsghdr *message = bt_batch_message(batch, type, 0, sizeof(struct nfgenmsg));
-    if (message) {
-        struct nfgenmsg *family = mnl_nlmsg_get_payload(message);
-        family->res_id = htons(NFNL_SUBSYS_NFTABLES);
-    }
-    bt_batch_message_end(batch, message);
+    struct nfgenmsg family = {.res_id = htons(NFNL_SUBSYS_NFTABLES)};
+    (void)bt_message(batch, type, 0, &family, sizeof(family));
 }
 
 void bt_transaction_start(struct bt_kernel *kernel, struct bt_batch *batch)
@@ -126,314 +124,215 @@ void bt_transaction_start(struct bt_kernel *kernel, struct bt_batch *batch)
 int bt_transaction_commit(struct bt_kernel *kernel, struct bt_batch *batch)
 {
     /* Only the last message within is to be acknowledged: begin and end never are before Linux 6.10. */
-    if (batch->last)
-        batch->last->nlmsg_flags |= NLM_F_ACK;
-    struct nlmsghdr *last = batch->last;
+    batch->last->nlmsg_flags |= NLM_F_ACK;
     transaction_edge(batch, NFNL_MSG_BATCH_END);
-    batch->last = last;
     return bt_batch_send_nftables(kernel, batch);
 }
 
 /* ---- encoding ---------------------------------------------------------------------------------------------
  */
 
-static int encode_table(struct bt_batch *batch, uint16_t type, uint16_t flags)
-{
-    struct nlmsghdr *message = message_open(batch, type, flags);
-    if (message)
-        mnl_attr_put_strz(message, NFTA_TABLE_NAME, BT_TABLE_NAME);
-    bt_batch_message_end(batch, message);
-    return batch->is_full ? -EMSGSIZE : 0;
-}
-
 void bt_table_encode_removal(struct bt_batch *batch)
 {
     /* Adding what is there is no error, deleting what is not there is one. */
-    (void)encode_table(batch, NFT_MESSAGE(NFT_MSG_NEWTABLE), NLM_F_CREATE);
-    (void)encode_table(batch, NFT_MESSAGE(NFT_MSG_DELTABLE), 0);
+    (void)bt_table_message(batch, NFT_MSG_NEWTABLE, NLM_F_CREATE);
+    (void)bt_table_message(batch, NFT_MSG_DELTABLE, 0);
 }
 
-static int set_add_counter(struct nftnl_set *set)
+static void put_counter(struct nlmsghdr *message, uint16_t attribute)
 {
-    struct nftnl_expr *expression = nftnl_expr_alloc("counter");
-    if (!expression)
-        return -ENOMEM;
-    nftnl_set_add_expr(set, expression);
-    return 0;
+    struct nlattr *expression = mnl_attr_nest_start(message, attribute);
+    mnl_attr_put_strz(message, NFTA_EXPR_NAME, "counter");
+    struct nlattr *data = mnl_attr_nest_start(message, NFTA_EXPR_DATA);
+    mnl_attr_put_u64(message, NFTA_COUNTER_BYTES, 0);
+    mnl_attr_put_u64(message, NFTA_COUNTER_PACKETS, 0);
+    mnl_attr_nest_end(message, data);
+    mnl_attr_nest_end(message, expression);
 }
 
-static int set_add_limit(struct nftnl_set *set)
+static void put_limit(struct nlmsghdr *message, uint16_t attribute)
 {
-    struct nftnl_expr *expression = nftnl_expr_alloc("limit");
-    if (!expression)
-        return -ENOMEM;
-    nftnl_expr_set_u64(expression, NFTNL_EXPR_LIMIT_RATE, REFUSALS_PER_SECOND);
-    nftnl_expr_set_u64(expression, NFTNL_EXPR_LIMIT_UNIT, 1);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_LIMIT_BURST, REFUSALS_BURST);
-    nftnl_expr_set_u32(expression, NFTNL_EXPR_LIMIT_TYPE, NFT_LIMIT_PKTS);
-    nftnl_set_add_expr(set, expression);
-    return 0;
-}
-
-static uint32_t set_flags(enum bt_set set)
-{
-    uint32_t flags = 0;
-    if (bt_set_layouts[set].data_length > 0)
-        flags |= NFT_SET_MAP;
-    if (set == BT_SET_ACCEPTED || set == BT_SET_REFUSED)
-        flags |= NFT_SET_EXPR;
-    if (set >= BT_SET_COUNTED)
-        flags |= NFT_SET_EVAL;
-    return flags;
-}
-
-/* Room for what a transaction takes out and puts in again, at most four elements a slot (pairs of an agent).
- */
-static uint32_t set_size(const struct bt_kernel *kernel)
-{
-    return 8U * kernel->config.pool.slots + 64U;
+    struct nlattr *expression = mnl_attr_nest_start(message, attribute);
+    mnl_attr_put_strz(message, NFTA_EXPR_NAME, "limit");
+    struct nlattr *data = mnl_attr_nest_start(message, NFTA_EXPR_DATA);
+    mnl_attr_put_u64(message, NFTA_LIMIT_RATE, htobe64(REFUSALS_PER_SECOND));
+    mnl_attr_put_u64(message, NFTA_LIMIT_UNIT, htobe64(1));
+    bt_put_be32(message, NFTA_LIMIT_BURST, REFUSALS_BURST);
+    bt_put_be32(message, NFTA_LIMIT_TYPE, NFT_LIMIT_PKTS);
+    mnl_attr_nest_end(message, data);
+    mnl_attr_nest_end(message, expression);
 }
 
 /* For `nft list` alone: in which byte order it is to print keys and values. {type, length, value}, as nft
  * writes it. */
-static void describe_set(const struct bt_set_layout *layout, struct nftnl_set *set)
+static void put_description(struct nlmsghdr *message, const struct bt_set_layout *layout)
 {
     enum { KEY_ORDER = 0, DATA_ORDER = 1, HOST_ORDER = 1, NETWORK_ORDER = 2 };
     uint8_t key_order = layout->key_type == TYPE_ADDRESS ? NETWORK_ORDER : HOST_ORDER;
     uint8_t data_order = layout->data_type == TYPE_ADDRESS ? NETWORK_ORDER : HOST_ORDER;
     const uint8_t description[] = {KEY_ORDER, 4, key_order, 0, 0, 0, DATA_ORDER, 4, data_order, 0, 0, 0};
-    (void)nftnl_set_set_data(set, NFTNL_SET_USERDATA, description, sizeof(description));
+    mnl_attr_put(message, NFTA_SET_USERDATA, sizeof(description), description);
 }
 
-static int build_set(const struct bt_kernel *kernel, enum bt_set index, struct nftnl_set *set)
+static uint32_t set_flags(const struct bt_set_layout *layout)
 {
-    const struct bt_set_layout *layout = &bt_set_layouts[index];
-    nftnl_set_set_u32(set, NFTNL_SET_FAMILY, NFPROTO_INET);
-    if (nftnl_set_set_str(set, NFTNL_SET_TABLE, BT_TABLE_NAME) < 0 ||
-        nftnl_set_set_str(set, NFTNL_SET_NAME, layout->name) < 0)
-        return -ENOMEM;
-    nftnl_set_set_u32(set, NFTNL_SET_ID, (uint32_t)index + 1);
-    nftnl_set_set_u32(set, NFTNL_SET_FLAGS, set_flags(index));
-    nftnl_set_set_u32(set, NFTNL_SET_KEY_TYPE, layout->key_type);
-    nftnl_set_set_u32(set, NFTNL_SET_KEY_LEN, layout->key_length);
-    nftnl_set_set_u32(set, NFTNL_SET_DESC_SIZE, set_size(kernel));
-    if (layout->data_length > 0) {
-        nftnl_set_set_u32(set, NFTNL_SET_DATA_TYPE, layout->data_type);
-        nftnl_set_set_u32(set, NFTNL_SET_DATA_LEN, layout->data_length);
+    return (layout->data_type != 0 ? NFT_SET_MAP : 0U) |
+           (layout->kind == BT_SET_OF_ACCOUNT ? NFT_SET_EXPR : 0U) |
+           (layout->kind == BT_SET_OF_PACKETS ? NFT_SET_EVAL : 0U);
+}
+
+static void encode_set(const struct bt_kernel *kernel, struct bt_batch *batch, enum bt_set set)
+{
+    const struct bt_set_layout *layout = &bt_set_layouts[set];
+    struct nlmsghdr *message = bt_table_message(batch, NFT_MSG_NEWSET, NLM_F_CREATE);
+    mnl_attr_put_strz(message, NFTA_SET_NAME, layout->name);
+    bt_put_be32(message, NFTA_SET_ID, 0); /* names the set within a transaction: not needed, but asked for */
+    bt_put_be32(message, NFTA_SET_FLAGS, set_flags(layout));
+    bt_put_be32(message, NFTA_SET_KEY_TYPE, layout->key_type);
+    bt_put_be32(message, NFTA_SET_KEY_LEN, layout->key_length);
+    if (layout->data_type != 0) {
+        bt_put_be32(message, NFTA_SET_DATA_TYPE, layout->data_type);
+        bt_put_be32(message, NFTA_SET_DATA_LEN, sizeof(uint32_t));
     }
-    describe_set(layout, set);
-    int error = 0;
-    if (index == BT_SET_ACCEPTED || index == BT_SET_REFUSED)
-        error = set_add_counter(set);
-    if (error == 0 && index == BT_SET_REFUSED)
-        error = set_add_limit(set);
-    return error;
-}
-
-static int encode_set(const struct bt_kernel *kernel, struct bt_batch *batch, enum bt_set index)
-{
-    struct nftnl_set *set = nftnl_set_alloc();
-    if (!set)
-        return -ENOMEM;
-    int error = build_set(kernel, index, set);
-    struct nlmsghdr *message =
-        error < 0 ? NULL : message_open(batch, NFT_MESSAGE(NFT_MSG_NEWSET), NLM_F_CREATE);
-    if (message)
-        nftnl_set_nlmsg_build_payload(message, set);
-    bt_batch_message_end(batch, message);
-    nftnl_set_free(set);
-    return error;
-}
-
-static int encode_chain(struct bt_batch *batch, const struct chain_layout *layout)
-{
-    struct nftnl_chain *chain = nftnl_chain_alloc();
-    if (!chain)
-        return -ENOMEM;
-    nftnl_chain_set_u32(chain, NFTNL_CHAIN_FAMILY, NFPROTO_INET);
-    (void)nftnl_chain_set_str(chain, NFTNL_CHAIN_TABLE, BT_TABLE_NAME);
-    (void)nftnl_chain_set_str(chain, NFTNL_CHAIN_NAME, layout->name);
-    if (layout->type) {
-        (void)nftnl_chain_set_str(chain, NFTNL_CHAIN_TYPE, layout->type);
-        nftnl_chain_set_u32(chain, NFTNL_CHAIN_HOOKNUM, layout->hook);
-        nftnl_chain_set_s32(chain, NFTNL_CHAIN_PRIO, layout->priority);
-        nftnl_chain_set_u32(chain, NFTNL_CHAIN_POLICY, NF_ACCEPT);
+    /* Room for what a transaction takes out and puts in again, at most four elements a slot. */
+    struct nlattr *nest = mnl_attr_nest_start(message, NFTA_SET_DESC);
+    bt_put_be32(message, NFTA_SET_DESC_SIZE, 8U * kernel->config.pool.slots + 64U);
+    mnl_attr_nest_end(message, nest);
+    put_description(message, layout);
+    if (set == BT_SET_ACCEPTED)
+        put_counter(message, NFTA_SET_EXPR);
+    if (set == BT_SET_REFUSED) {
+        nest = mnl_attr_nest_start(message, NFTA_SET_EXPRESSIONS);
+        put_counter(message, NFTA_LIST_ELEM);
+        put_limit(message, NFTA_LIST_ELEM);
+        mnl_attr_nest_end(message, nest);
     }
-    struct nlmsghdr *message = message_open(batch, NFT_MESSAGE(NFT_MSG_NEWCHAIN), NLM_F_CREATE);
-    if (message)
-        nftnl_chain_nlmsg_build_payload(message, chain);
-    bt_batch_message_end(batch, message);
-    nftnl_chain_free(chain);
-    return 0;
 }
 
-int bt_table_encode(struct bt_kernel *kernel, struct bt_batch *batch)
+static void encode_chain(struct bt_batch *batch, const struct chain_layout *layout)
 {
-    int error = encode_table(batch, NFT_MESSAGE(NFT_MSG_NEWTABLE), NLM_F_CREATE | NLM_F_EXCL);
-    for (size_t i = 0; error == 0 && i < BT_SET_MAX; i++)
-        error = encode_set(kernel, batch, (enum bt_set)i);
-    for (size_t i = 0; error == 0 && i < BT_ARRAY_LENGTH(chains); i++)
-        error = encode_chain(batch, &chains[i]);
-    if (error < 0)
-        return error;
-    uint64_t digest;
-    uint32_t count;
-    error = bt_rules_build(kernel, batch, &digest, &count);
-    if (error < 0)
-        return error;
-    return batch->is_full ? -EMSGSIZE : 0;
+    struct nlmsghdr *message = bt_table_message(batch, NFT_MSG_NEWCHAIN, NLM_F_CREATE);
+    mnl_attr_put_strz(message, NFTA_CHAIN_NAME, layout->name);
+    if (!layout->type)
+        return;
+    struct nlattr *hook = mnl_attr_nest_start(message, NFTA_CHAIN_HOOK);
+    bt_put_be32(message, NFTA_HOOK_HOOKNUM, layout->hook);
+    bt_put_be32(message, NFTA_HOOK_PRIORITY, (uint32_t)layout->priority);
+    mnl_attr_nest_end(message, hook);
+    bt_put_be32(message, NFTA_CHAIN_POLICY, NF_ACCEPT);
+    mnl_attr_put_strz(message, NFTA_CHAIN_TYPE, layout->type);
+}
+
+void bt_table_encode(struct bt_kernel *kernel, struct bt_batch *batch)
+{
+    bt_put_be32(bt_table_message(batch, NFT_MSG_NEWTABLE, NLM_F_CREATE | NLM_F_EXCL), NFTA_TABLE_FLAGS, 0);
+    for (unsigned set = 0; set < BT_SET_MAX; set++)
+        encode_set(kernel, batch, (enum bt_set)set);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(chains); i++)
+        encode_chain(batch, &chains[i]);
+    bt_rules_encode(kernel, batch);
 }
 
 /* ---- comparing --------------------------------------------------------------------------------------------
  */
 
+static bool is_zero(const struct nlattr *attribute)
+{
+    const uint8_t *bytes = mnl_attr_get_payload(attribute);
+    for (size_t i = 0; i < mnl_attr_get_payload_len(attribute); i++) {
+        if (bytes[i] != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The count-th attribute of that type. */
+static const struct nlattr *find_nth(struct bt_attributes walk, uint16_t type, unsigned count)
+{
+    const struct nlattr *attribute;
+    while (bt_attribute_next(&walk, &attribute)) {
+        if (mnl_attr_get_type(attribute) == type && count-- == 0)
+            return attribute;
+    }
+    return NULL;
+}
+
+static bool is_payload_same(const struct nlattr *ours, const struct nlattr *theirs)
+{
+    size_t length = mnl_attr_get_payload_len(ours);
+    return mnl_attr_get_payload_len(theirs) == length &&
+           memcmp(mnl_attr_get_payload(ours), mnl_attr_get_payload(theirs), length) == 0;
+}
+
+/* Is all of ours in theirs, in the same order where attributes repeat? Within what we encoded as a nest there
+ * must be nothing else; kernels differ in whether they name a setting that is 0. Beside it, in an object
+ * itself, they tell more (handles, counts). As deep as our own encoding. */
+static bool is_same(struct bt_attributes ours, struct bt_attributes theirs, bool is_object)
+{
+    const struct nlattr *attribute;
+    uint8_t seen[32] = {0}; /* attributes of each type; ours are all lower */
+    while (bt_attribute_next(&ours, &attribute)) {
+        uint16_t type = mnl_attr_get_type(attribute);
+        const struct nlattr *other = find_nth(theirs, type, seen[type]++);
+        bool is_nest = (attribute->nla_type & NLA_F_NESTED) != 0;
+        if (!other && is_zero(attribute))
+            continue;
+        if (!other || (is_nest && !is_same(bt_attributes_in(attribute), bt_attributes_in(other), false)) ||
+            (!is_nest && !is_payload_same(attribute, other)))
+            return false;
+    }
+    while (!is_object && bt_attribute_next(&theirs, &attribute)) {
+        uint16_t type = mnl_attr_get_type(attribute);
+        if (type < sizeof(seen) && seen[type] > 0)
+            seen[type]--;
+        else if (!is_zero(attribute))
+            return false;
+    }
+    return true;
+}
+
 struct comparison {
-    const struct bt_kernel *kernel;
-    uint64_t rule_digest;
-    uint32_t rules, sets, chains;
+    const struct nlmsghdr *expected; /* the next one */
+    const uint8_t *end;
     bool is_different;
 };
 
-/* Parses into a libnftnl object; what cannot be parsed is a difference. */
-static int compare_rule(const struct nlmsghdr *message, void *context)
+static int compare_object(const struct nlmsghdr *message, void *context)
 {
     struct comparison *comparison = context;
-    struct nftnl_rule *rule = nftnl_rule_alloc();
-    if (!rule)
-        return -ENOMEM;
-    if (nftnl_rule_nlmsg_parse(message, rule) < 0) {
+    const struct nlmsghdr *expected = comparison->expected;
+    struct bt_attributes theirs = bt_attributes_of(message, sizeof(struct nfgenmsg));
+    const struct nlattr *table = bt_attribute_find(theirs, ATTRIBUTE_TABLE);
+    if (!table || mnl_attr_get_payload_len(table) != sizeof(BT_TABLE_NAME) ||
+        memcmp(mnl_attr_get_payload(table), BT_TABLE_NAME, sizeof(BT_TABLE_NAME)) != 0)
+        return 0; /* chains are told of all tables */
+    if ((const uint8_t *)expected == comparison->end || expected->nlmsg_type != message->nlmsg_type ||
+        !is_same(bt_attributes_of(expected, sizeof(struct nfgenmsg)), theirs, true)) {
         comparison->is_different = true;
-    } else if (nftnl_rule_get_u32(rule, NFTNL_RULE_FAMILY) == NFPROTO_INET &&
-               strcmp(nftnl_rule_get_str(rule, NFTNL_RULE_TABLE), BT_TABLE_NAME) == 0) {
-        comparison->rules++;
-        if (bt_rule_digest(rule, &comparison->rule_digest) < 0)
-            comparison->is_different = true;
+        return 0;
     }
-    nftnl_rule_free(rule);
+    comparison->expected =
+        (const struct nlmsghdr *)(const void *)((const uint8_t *)expected + NLMSG_ALIGN(expected->nlmsg_len));
     return 0;
 }
 
-static bool is_set_equal(const struct nftnl_set *set)
-{
-    const char *name = nftnl_set_get_str(set, NFTNL_SET_NAME);
-    for (size_t i = 0; name && i < BT_SET_MAX; i++) {
-        const struct bt_set_layout *layout = &bt_set_layouts[i];
-        if (strcmp(name, layout->name) != 0)
-            continue;
-        return nftnl_set_get_u32(set, NFTNL_SET_KEY_LEN) == layout->key_length &&
-               nftnl_set_get_u32(set, NFTNL_SET_FLAGS) == set_flags((enum bt_set)i) &&
-               (layout->data_length == 0 ||
-                nftnl_set_get_u32(set, NFTNL_SET_DATA_LEN) == layout->data_length);
-    }
-    return false;
-}
-
-static int compare_set(const struct nlmsghdr *message, void *context)
-{
-    struct comparison *comparison = context;
-    struct nftnl_set *set = nftnl_set_alloc();
-    if (!set)
-        return -ENOMEM;
-    if (nftnl_set_nlmsg_parse(message, set) < 0) {
-        comparison->is_different = true;
-    } else if (strcmp(nftnl_set_get_str(set, NFTNL_SET_TABLE), BT_TABLE_NAME) == 0) {
-        comparison->sets++;
-        if (!is_set_equal(set))
-            comparison->is_different = true;
-    }
-    nftnl_set_free(set);
-    return 0;
-}
-
-static bool is_chain_equal(const struct nftnl_chain *chain)
-{
-    const char *name = nftnl_chain_get_str(chain, NFTNL_CHAIN_NAME);
-    for (size_t i = 0; name && i < BT_ARRAY_LENGTH(chains); i++) {
-        if (strcmp(name, chains[i].name) != 0)
-            continue;
-        bool is_base = nftnl_chain_is_set(chain, NFTNL_CHAIN_HOOKNUM);
-        if (!chains[i].type || !is_base)
-            return !chains[i].type && !is_base;
-        const char *type = nftnl_chain_get_str(chain, NFTNL_CHAIN_TYPE);
-        return type && strcmp(type, chains[i].type) == 0 &&
-               nftnl_chain_get_u32(chain, NFTNL_CHAIN_HOOKNUM) == chains[i].hook &&
-               nftnl_chain_get_s32(chain, NFTNL_CHAIN_PRIO) == chains[i].priority &&
-               nftnl_chain_get_u32(chain, NFTNL_CHAIN_POLICY) == NF_ACCEPT;
-    }
-    return false;
-}
-
-static int compare_chain(const struct nlmsghdr *message, void *context)
-{
-    struct comparison *comparison = context;
-    struct nftnl_chain *chain = nftnl_chain_alloc();
-    if (!chain)
-        return -ENOMEM;
-    if (nftnl_chain_nlmsg_parse(message, chain) < 0) {
-        comparison->is_different = true;
-    } else if (strcmp(nftnl_chain_get_str(chain, NFTNL_CHAIN_TABLE), BT_TABLE_NAME) == 0) {
-        comparison->chains++;
-        if (!is_chain_equal(chain))
-            comparison->is_different = true;
-    }
-    nftnl_chain_free(chain);
-    return 0;
-}
-
-/* A dump of everything of one kind in our table. */
-static int dump(struct bt_kernel *kernel, uint16_t type, bt_netlink_visit visit, void *context)
-{
-    struct bt_batch batch;
-    bt_batch_start(kernel, &batch);
-    struct nlmsghdr *message = message_open(&batch, type, NLM_F_DUMP);
-    mnl_attr_put_strz(message, 1, BT_TABLE_NAME); /* the table's name has number 1 in every kind of message */
-    bt_batch_message_end(&batch, message);
-    kernel->sequence = batch.sequence;
-    return bt_netlink_query(kernel, kernel->netfilter_fd, message, visit, context);
-}
-
-static int table_found(const struct nlmsghdr *message, void *context)
-{
-    struct comparison *comparison = context;
-    struct nftnl_table *table = nftnl_table_alloc();
-    if (!table)
-        return -ENOMEM;
-    if (nftnl_table_nlmsg_parse(message, table) < 0 || nftnl_table_get_u32(table, NFTNL_TABLE_FLAGS) != 0)
-        comparison->is_different = true; /* a dormant table filters nothing */
-    nftnl_table_free(table);
-    return 0;
-}
-
-static int compare_table(struct bt_kernel *kernel, struct comparison *comparison)
-{
-    struct bt_batch batch;
-    bt_batch_start(kernel, &batch);
-    struct nlmsghdr *message = message_open(&batch, NFT_MESSAGE(NFT_MSG_GETTABLE), NLM_F_ACK);
-    mnl_attr_put_strz(message, NFTA_TABLE_NAME, BT_TABLE_NAME);
-    bt_batch_message_end(&batch, message);
-    kernel->sequence = batch.sequence;
-    return bt_netlink_query(kernel, kernel->netfilter_fd, message, table_found, comparison);
-}
-
+/* The kernel tells sets, chains and rules in the order in which they were made, rules chain by chain. */
 int bt_table_compare(struct bt_kernel *kernel)
 {
-    uint64_t digest;
-    uint32_t count;
-    struct comparison comparison = {.kernel = kernel, .rule_digest = BT_DIGEST_START};
-    int error = compare_table(kernel, &comparison);
+    static const uint16_t dumps[] = {NFT_MSG_GETSET, NFT_MSG_GETCHAIN, NFT_MSG_GETRULE};
+    struct bt_batch batch;
+    bt_batch_start(kernel, &batch);
+    bt_table_encode(kernel, &batch);
+    struct comparison comparison = {.expected = (const struct nlmsghdr *)(const void *)batch.buffer,
+                                    .end = batch.buffer + bt_batch_used(&batch)};
+    (void)bt_table_message(&batch, NFT_MSG_GETTABLE, NLM_F_ACK);
+    int error = bt_netlink_query(kernel, kernel->netfilter_fd, &batch, compare_object, &comparison);
+    for (size_t i = 0; error == 0 && i < BT_ARRAY_LENGTH(dumps); i++) {
+        (void)bt_table_message(&batch, dumps[i], NLM_F_DUMP);
+        error = bt_netlink_query(kernel, kernel->netfilter_fd, &batch, compare_object, &comparison);
+    }
     if (error < 0)
         return error;
-    error = bt_rules_build(kernel, NULL, &digest, &count);
-    if (error == 0)
-        error = dump(kernel, NFT_MESSAGE(NFT_MSG_GETRULE), compare_rule, &comparison);
-    if (error == 0)
-        error = dump(kernel, NFT_MESSAGE(NFT_MSG_GETSET), compare_set, &comparison);
-    if (error == 0)
-        error = dump(kernel, NFT_MESSAGE(NFT_MSG_GETCHAIN), compare_chain, &comparison);
-    if (error < 0)
-        return error;
-    bool is_equal = !comparison.is_different && comparison.rule_digest == digest &&
-                    comparison.rules == count && comparison.sets == BT_SET_MAX &&
-                    comparison.chains == BT_ARRAY_LENGTH(chains);
-    return is_equal ? 0 : -EUCLEAN;
+    bool is_complete = (const uint8_t *)comparison.expected == comparison.end;
+    return is_complete && !comparison.is_different ? 0 : -EUCLEAN;
 }

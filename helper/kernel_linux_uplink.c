@@ -11,6 +11,7 @@
 #include <linux/if_link.h>
 #include <linux/ip.h>
 #include <linux/netconf.h>
+#include <linux/netfilter/nf_tables.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -63,13 +64,11 @@ static int note_route(const struct nlmsghdr *message, void *context)
 
 static int find_default_routes(struct bt_kernel *kernel, struct default_routes *routes)
 {
+    struct rtmsg route = {.rtm_family = AF_INET};
     struct bt_batch batch;
     bt_batch_start(kernel, &batch);
-    struct nlmsghdr *message = bt_batch_message(&batch, RTM_GETROUTE, NLM_F_DUMP, sizeof(struct rtmsg));
-    struct rtmsg *route = mnl_nlmsg_get_payload(message);
-    route->rtm_family = AF_INET;
-    kernel->sequence = batch.sequence;
-    return bt_netlink_query(kernel, kernel->route_fd, message, note_route, routes);
+    (void)bt_message(&batch, RTM_GETROUTE, NLM_F_DUMP, &route, sizeof(route));
+    return bt_netlink_query(kernel, kernel->route_fd, &batch, note_route, routes);
 }
 
 /* IFLA_AF_SPEC / AF_INET / IFLA_INET_CONF is an array of the settings, the first at index 0. */
@@ -94,14 +93,8 @@ static int note_forwarding(const struct nlmsghdr *message, void *context)
 
 static int read_forwarding(struct bt_kernel *kernel, int ifindex, bool *ret_does_forward)
 {
-    struct bt_batch batch;
     bool does_forward = false;
-    bt_batch_start(kernel, &batch);
-    struct nlmsghdr *message = bt_batch_message(&batch, RTM_GETLINK, 0, sizeof(struct ifinfomsg));
-    struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
-    link->ifi_index = ifindex;
-    kernel->sequence = batch.sequence;
-    int error = bt_netlink_query(kernel, kernel->route_fd, message, note_forwarding, &does_forward);
+    int error = bt_link_query(kernel, ifindex, note_forwarding, &does_forward);
     if (error == 0)
         *ret_does_forward = does_forward;
     return error;
@@ -110,10 +103,9 @@ static int read_forwarding(struct bt_kernel *kernel, int ifindex, bool *ret_does
 int bt_uplink_set_forwarding(struct bt_kernel *kernel, int ifindex, bool does_forward)
 {
     struct bt_batch batch;
+    struct ifinfomsg link = {.ifi_index = ifindex};
     bt_batch_start(kernel, &batch);
-    struct nlmsghdr *message = bt_batch_message(&batch, RTM_NEWLINK, NLM_F_ACK, sizeof(struct ifinfomsg));
-    struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
-    link->ifi_index = ifindex;
+    struct nlmsghdr *message = bt_message(&batch, RTM_NEWLINK, NLM_F_ACK, &link, sizeof(link));
     struct nlattr *families = mnl_attr_nest_start(message, IFLA_AF_SPEC);
     struct nlattr *family = mnl_attr_nest_start(message, AF_INET);
     struct nlattr *conf = mnl_attr_nest_start(message, IFLA_INET_CONF);
@@ -121,7 +113,6 @@ int bt_uplink_set_forwarding(struct bt_kernel *kernel, int ifindex, bool does_fo
     mnl_attr_nest_end(message, conf);
     mnl_attr_nest_end(message, family);
     mnl_attr_nest_end(message, families);
-    bt_batch_message_end(&batch, message);
     return bt_batch_send_route(kernel, &batch);
 }
 
@@ -131,10 +122,7 @@ static int write_borrowed(struct bt_kernel *kernel, int ifindex, bool is_added)
     struct bt_element element;
     bt_element_interface(BT_SET_BORROWED, ifindex, &element);
     bt_transaction_start(kernel, &batch);
-    if (is_added)
-        bt_element_add(&batch, &element);
-    else
-        bt_element_remove(&batch, &element);
+    bt_element_write(&batch, is_added ? NFT_MSG_NEWSETELEM : NFT_MSG_DELSETELEM, &element);
     int error = bt_transaction_commit(kernel, &batch);
     if (error != -EAGAIN && error != -ENOBUFS)
         return error;
@@ -213,15 +201,13 @@ static int note_host_forwarding(const struct nlmsghdr *message, void *context)
 
 static int read_host_forwarding(struct bt_kernel *kernel, bool *ret_does_forward)
 {
+    struct netconfmsg family = {.ncm_family = AF_INET};
     struct bt_batch batch;
     bool does_forward = false;
     bt_batch_start(kernel, &batch);
-    struct nlmsghdr *message = bt_batch_message(&batch, RTM_GETNETCONF, 0, sizeof(struct netconfmsg));
-    struct netconfmsg *netconf = mnl_nlmsg_get_payload(message);
-    netconf->ncm_family = AF_INET;
+    struct nlmsghdr *message = bt_message(&batch, RTM_GETNETCONF, 0, &family, sizeof(family));
     mnl_attr_put_u32(message, NETCONFA_IFINDEX, (uint32_t)NETCONFA_IFINDEX_ALL);
-    kernel->sequence = batch.sequence;
-    int error = bt_netlink_query(kernel, kernel->route_fd, message, note_host_forwarding, &does_forward);
+    int error = bt_netlink_query(kernel, kernel->route_fd, &batch, note_host_forwarding, &does_forward);
     if (error == 0)
         *ret_does_forward = does_forward;
     return error;

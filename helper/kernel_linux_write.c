@@ -6,33 +6,30 @@
 #include "helper/kernel_linux.h"
 
 #include <errno.h>
+#include <linux/netfilter/nf_tables.h>
 #include <string.h>
 
 struct set_writer {
     struct bt_batch *batch;
     enum bt_set set;
-    bool is_added;
+    uint16_t type;
 };
 
 static void write_of_set(void *context, const struct bt_element *element)
 {
     const struct set_writer *writer = context;
-    if (element->set != writer->set)
-        return;
-    if (writer->is_added)
-        bt_element_add(writer->batch, element);
-    else
-        bt_element_remove(writer->batch, element);
+    if (element->set == writer->set)
+        bt_element_write(writer->batch, writer->type, element);
 }
 
 void bt_lease_write(const struct bt_kernel *kernel, struct bt_batch *batch, struct bt_lease_table table,
                     const struct bt_lease *lease, unsigned parts, bool is_linked, bool is_added)
 {
-    struct set_writer writer = {.batch = batch, .is_added = is_added};
+    struct set_writer writer = {.batch = batch, .type = is_added ? NFT_MSG_NEWSETELEM : NFT_MSG_DELSETELEM};
     for (unsigned set = 0; set < BT_SET_COUNTED; set++) {
         writer.set = (enum bt_set)set;
         bt_lease_elements(kernel, lease, parts, write_of_set, &writer);
-        if (is_linked && bt_set_layouts[set].is_of_links)
+        if (is_linked && bt_set_layouts[set].kind == BT_SET_OF_LINKS)
             bt_lease_links(kernel, table, lease, write_of_set, &writer);
     }
 }
@@ -41,17 +38,17 @@ void bt_state_write(const struct bt_kernel *kernel, struct bt_batch *batch, uint
 {
     struct bt_element element;
     bt_state_element(kernel->high_water, &element);
-    bt_element_remove(batch, &element);
+    bt_element_write(batch, NFT_MSG_DELSETELEM, &element);
     bt_state_element(high_water, &element);
-    bt_element_add(batch, &element);
+    bt_element_write(batch, NFT_MSG_NEWSETELEM, &element);
 }
 
-/* Room that one lease's elements of one set take at most, with their message. */
-#define CHUNK_ROOM 16384U
+/* Room that one lease's elements of one set take at most, with their message and the transaction's end. */
+#define CHUNK_ROOM 65536U
 
 static int commit_when_full(struct bt_kernel *kernel, struct bt_batch *batch)
 {
-    if (batch->used + CHUNK_ROOM < batch->size)
+    if (bt_batch_used(batch) + CHUNK_ROOM < batch->size)
         return 0;
     int error = bt_transaction_commit(kernel, batch);
     if (error == 0)
@@ -62,7 +59,7 @@ static int commit_when_full(struct bt_kernel *kernel, struct bt_batch *batch)
 static int write_set(struct bt_kernel *kernel, struct bt_batch *batch, struct bt_lease_table live,
                      enum bt_set set)
 {
-    struct set_writer writer = {.batch = batch, .set = set, .is_added = true};
+    struct set_writer writer = {.batch = batch, .set = set, .type = NFT_MSG_NEWSETELEM};
     bt_constant_elements(kernel, write_of_set, &writer);
     for (size_t i = 0; i < live.count; i++) {
         int error = commit_when_full(kernel, batch);

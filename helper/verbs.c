@@ -16,10 +16,6 @@
 #define IN_READY (1U << BT_CONNECTION_READY)
 #define IN_LEASED (1U << BT_CONNECTION_LEASED)
 
-#define LEASE_ATTEMPTS                                                                                       \
-    4U /* slots tried when the kernel finds a device of somebody else in a slot's place                      \
-        */
-
 typedef enum bt_status (*verb_handler)(struct bt_engine *engine, struct bt_connection *connection,
                                        const struct bt_request *request, struct bt_reply *reply,
                                        int *ret_passed_fd);
@@ -142,7 +138,7 @@ static enum bt_status make_lease(struct bt_engine *engine, const struct bt_reque
                                  struct bt_lease *lease, int *ret_tap_fd)
 {
     int error = 0;
-    for (unsigned attempt = 0; attempt < LEASE_ATTEMPTS; attempt++) {
+    for (unsigned attempt = 0; attempt < engine->ledger.slots; attempt++) {
         if (!choose_slot(engine, request, attempt == 0, &lease->slot))
             return attempt == 0 ? BT_STATUS_FULL : BT_STATUS_KERNEL;
         if (bt_ledger_next_generation(&engine->ledger, &lease->generation) < 0) {

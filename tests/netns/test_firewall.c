@@ -794,6 +794,11 @@ static bool is_drift_seen(void)
     return is_drift;
 }
 
+/* One rule, found by what it says, as somebody might edit it. */
+#define REPLACE(chain, text, rule)                                                                           \
+    "nft replace rule inet berth " chain " handle $(nft -a list chain inet berth " chain                     \
+    " | sed -n 's/.*" text ".*handle //p') '" rule "'"
+
 static void t_drift_is_seen_and_repaired(void **state)
 {
     static const char *const damages[] = {
@@ -803,6 +808,15 @@ static void t_drift_is_seen_and_repaired(void **state)
         "nft add element inet berth uplinks '{ berth0 . 1 }'",
         "nft flush chain inet berth input_from_guest",
         "nft add chain inet berth more",
+        "nft add table inet berth '{ flags dormant; }'",
+        "nft 'add chain inet berth input { policy drop; }'",
+        REPLACE("agent_flow", "ct count",
+                "add @agent_flows { ct mark ct count 513 } goto accepted_from_guest"),
+        REPLACE("output_to_guest", "skuid 0", "meta skuid 1002 goto mark_outgoing"),
+        REPLACE("postrouting_nat", "masquerade",
+                "iif . ct mark @uplinks oifname != "
+                "\"berth*\" masquerade random"),
+        REPLACE("forward_to_guest", "uplinks", "oif . ct mark @uplinks accept"),
     };
     int flow[2];
     (void)state;

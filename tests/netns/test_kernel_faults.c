@@ -39,9 +39,9 @@ static struct {
     bool has_fired, is_reported;
 } plan = {.deaf_fd = -1};
 
-static void plan_fault(enum fault kind, unsigned countdown)
+static void plan_fault(enum fault fault, unsigned countdown)
 {
-    plan.kind = kind;
+    plan.kind = fault;
     plan.countdown = countdown;
     plan.deaf_fd = -1;
     plan.has_fired = plan.is_reported = false;
@@ -81,8 +81,13 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 
 #define ALICE 1000U
 
+static const struct bt_kernel_config config = {
+    .pool = {.tap_base = BT_POOL_TAP_BASE_DEFAULT, .bridge_base = BT_POOL_BRIDGE_BASE_DEFAULT, .slots = 64},
+    .agent_flows = 512,
+    .gateway_flows = 16384};
 static struct bt_kernel *kernel;
 static uint32_t generation;
+static uint8_t kind = BT_KIND_TAP_FD; /* of the lease under test */
 /* An agent and a gateway are live; the lease under test is another gateway's agent, or the gateway itself. */
 static struct bt_lease standing[2];
 static int standing_fds[2] = {-1, -1};
@@ -95,11 +100,6 @@ static struct bt_lease_table table_of(const struct bt_lease *leases, size_t coun
 static int setup(void **state)
 {
     static struct bt_lease found[BT_POOL_SLOTS_MAX];
-    static const struct bt_kernel_config config = {.pool = {.tap_base = BT_POOL_TAP_BASE_DEFAULT,
-                                                            .bridge_base = BT_POOL_BRIDGE_BASE_DEFAULT,
-                                                            .slots = 64},
-                                                   .agent_flows = 512,
-                                                   .gateway_flows = 16384};
     size_t count;
     uint64_t deadline_ms;
     (void)state;
@@ -135,15 +135,16 @@ static void assert_comes_clean(uint16_t slot)
             usleep(2000);
     }
     assert_true(bt_kernel_is_slot_clean(kernel, slot));
-    char name[IF_NAMESIZE];
-    snprintf(name, sizeof(name), "berth%u", slot);
-    assert_int_equal(if_nametoindex(name), 0);
+    struct bt_place place;
+    assert_int_equal(bt_pool_place(&config.pool, (enum bt_kind)kind, BT_ROLE_AGENT, slot, &place), 0);
+    assert_int_equal(if_nametoindex(place.interface_name), 0);
     assert_int_equal(bt_kernel_verify(kernel, table_of(standing, 2)), 0);
 }
 
 static struct bt_lease next_lease(void)
 {
-    return (struct bt_lease){.slot = 2, .generation = ++generation, .uid = ALICE, .role = BT_ROLE_AGENT};
+    return (struct bt_lease){
+        .slot = 2, .generation = ++generation, .uid = ALICE, .kind = kind, .role = BT_ROLE_AGENT};
 }
 
 static int lease(const struct bt_lease *lease, int *ret_fd)
@@ -204,12 +205,12 @@ static void t_lease(void **state)
 
 static void release_once(void)
 {
-    enum fault kind;
+    enum fault fault;
     struct bt_lease one = next_lease();
     int fd = -1;
-    without_faults(&kind);
+    without_faults(&fault);
     assert_int_equal(lease(&one, &fd), 0);
-    plan.kind = kind;
+    plan.kind = fault;
     (void)bt_kernel_release(kernel, table_of(standing, 2), &one); /* what it could not do, collect does */
     plan.kind = FAULT_NONE;
     close(fd);
@@ -221,17 +222,27 @@ static void t_release(void **state)
     for_each_fault(release_once, true);
 }
 
+/* The same for a bridge: nothing closes it but the helper. */
+static void t_bridges(void **state)
+{
+    (void)state;
+    kind = BT_KIND_BRIDGE;
+    for_each_fault(lease_once, true);
+    for_each_fault(release_once, true);
+    kind = BT_KIND_TAP_FD;
+}
+
 /* The descriptor is still open: the device must go all the same. */
 static void release_held_once(void)
 {
     static int held_fd = -1;
-    enum fault kind;
+    enum fault fault;
     struct bt_lease one = next_lease();
-    without_faults(&kind);
+    without_faults(&fault);
     if (held_fd >= 0)
         close(held_fd);
     assert_int_equal(lease(&one, &held_fd), 0);
-    plan.kind = kind;
+    plan.kind = fault;
     (void)bt_kernel_release(kernel, table_of(standing, 2), &one);
     (void)bt_kernel_collect(kernel);
     plan.kind = FAULT_NONE;
@@ -245,12 +256,12 @@ static void t_release_and_collect(void **state)
 
 static void seal_once(void)
 {
-    enum fault kind;
+    enum fault fault;
     struct bt_lease all[3] = {standing[0], standing[1], next_lease()};
     int fd = -1;
-    without_faults(&kind);
+    without_faults(&fault);
     assert_int_equal(lease(&all[2], &fd), 0);
-    plan.kind = kind;
+    plan.kind = fault;
     int error = bt_kernel_seal(kernel, table_of(standing, 2), &all[2]);
     plan.kind = FAULT_NONE;
     if (error < 0) /* asked again, it says so */
@@ -269,18 +280,18 @@ static void t_seal(void **state)
 
 static void restart_once(void)
 {
-    enum fault kind;
+    enum fault fault;
     struct bt_lease all[3] = {standing[0], standing[1], next_lease()};
     int fd = -1;
-    without_faults(&kind);
+    without_faults(&fault);
     assert_int_equal(lease(&all[2], &fd), 0);
-    plan.kind = kind;
+    plan.kind = fault;
     int error = bt_kernel_reserve_all(kernel, table_of(all, 3), 77);
     if (error < 0) {
         plan.kind = FAULT_NONE;
         assert_int_equal(bt_kernel_verify(kernel, table_of(all, 3)), 0); /* nothing happened */
         assert_int_equal(bt_kernel_reserve_all(kernel, table_of(all, 3), 77), 0);
-        plan.kind = kind;
+        plan.kind = fault;
     }
     for (size_t i = 0; i < 3; i++) {
         error = bt_kernel_adopt(kernel, table_of(all, i), &all[i]);
@@ -289,7 +300,7 @@ static void restart_once(void)
             error = bt_kernel_adopt(kernel, table_of(all, i), &all[i]);
             /* Adopted after all, but its link could not be set up: the engine would release it. */
             assert_true(error == 0 || error == -ESTALE);
-            plan.kind = kind;
+            plan.kind = fault;
         }
     }
     plan.kind = FAULT_NONE;
@@ -306,11 +317,11 @@ static void t_reserve_and_adopt(void **state)
 
 static void repair_once(void)
 {
-    enum fault kind;
+    enum fault fault;
     static const char *const damage[] = {"nft", "delete", "table", "inet", "berth", NULL};
-    without_faults(&kind);
+    without_faults(&fault);
     assert_int_equal(bt_test_run(-1, damage), 0);
-    plan.kind = kind;
+    plan.kind = fault;
     int error = bt_kernel_repair(kernel, table_of(standing, 2));
     plan.kind = FAULT_NONE;
     if (error < 0)
@@ -385,6 +396,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(t_seal),
         cmocka_unit_test(t_reserve_and_adopt),
         cmocka_unit_test(t_repair),
+        cmocka_unit_test(t_bridges),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

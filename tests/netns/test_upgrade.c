@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <linux/netfilter/nf_tables.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,10 +38,10 @@ static void rewrite_state(struct bt_kernel *kernel, const char *magic, uint8_t v
     struct bt_element element;
     bt_state_element(1000, &element);
     bt_transaction_start(kernel, &batch);
-    bt_element_remove(&batch, &element);
+    bt_element_write(&batch, NFT_MSG_DELSETELEM, &element);
     memcpy(element.userdata + 2, magic, 5);
     element.userdata[7] = version;
-    bt_element_add(&batch, &element);
+    bt_element_write(&batch, NFT_MSG_NEWSETELEM, &element);
     assert_int_equal(bt_transaction_commit(kernel, &batch), 0);
 }
 

@@ -539,8 +539,12 @@ static void t_engine_squatted_names_do_not_stop_it(void **state)
     assert_int_equal(lease(&alice, BT_ROLE_AGENT, 0, 0), BT_STATUS_OK);
     assert_true(alice.reply.body.lease.slot > 1);
     for (unsigned slot = 0; slot < 16; slot++)
-        bt_fake.slots[slot].is_squatted = true;
+        bt_fake.slots[slot].is_squatted = slot != 14;
     join(&bob, BOB);
+    assert_int_equal(lease(&bob, BT_ROLE_AGENT, 0, 3), BT_STATUS_OK);
+    assert_int_equal(bob.reply.body.lease.slot, 14);
+    assert_int_equal(ask(&bob, BT_VERB_RELEASE), BT_STATUS_OK);
+    bt_fake.slots[14].is_squatted = true;
     assert_int_equal(lease(&bob, BT_ROLE_AGENT, 0, -1), BT_STATUS_KERNEL);
     check_invariant();
     disconnect(&alice);
