@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
-gateway_world_start
+gateway_world_start "$@"
 
 # ---- what this script adds to the world -----------------------------------------------------------------------------
 git init -q --bare www/repo.git
