@@ -11,7 +11,7 @@ gateway_world_start "$@"
 
 odd=$root/tests/lib/odd_origin
 proxy=http://agent:token-one@10.243.0.6:8119
-fetch() { in_agent one curl -s --max-time 20 --cacert authority.pem -x $proxy "$@"; }
+fetch() { in_agent one curl -s --max-time 120 --cacert authority.pem -x $proxy "$@"; }
 status() { fetch -o /dev/null -w '%{http_code} %{http_connect}' "$@"; }
 rule() { fetch "$@" | json 'd["rule"]'; }
 ends() { fetch -o /dev/null "$@"; echo $?; }
@@ -119,7 +119,7 @@ talk(first, b"GET /hello HTTP/1.1\r\nHost: allowed.example\r\nConnection: close\
 second = connect("allowed.example", "allowed.example:443", first.session, context=c)
 print(first.session_reused, second.session_reused)' 2>&1 | tail -1)"
 equal "tls: pass shows the host's own certificate" 'hello from the internet' \
-    "$(in_agent one curl -s --max-time 20 --cacert ca.pem -x $proxy https://git.allowed.example/hello)"
+    "$(in_agent one curl -s --max-time 120 --cacert ca.pem -x $proxy https://git.allowed.example/hello)"
 
 # ---- what a host must show -----------------------------------------------------------------------------------------------------
 equal "a good certificate" 404 "$(fetch -o /dev/null -w '%{http_code}' https://allowed.example:8443/)"
