@@ -147,5 +147,6 @@ check "and a canary" eventually records dlp:canary False 2
 check "and a scrubbed credential" eventually records dlp:secret True 1
 check "and a warning" eventually records inbound:ignore-instructions True 1
 check "and a blocked response" eventually records inbound:ignore-instructions False 1
-check "both programs end clean" gateway_world_end
+gateway_world_end >end.log
+equal "both programs end clean, without a word" "0 " "$? $(cat end.log)"
 finish
