@@ -26,7 +26,6 @@ struct bt_guest {
     char *texts[3]; /* the identity's own */
     uint32_t address;
     pid_t pid;
-    bool is_gvisor;
     int stream_fd; /* to and from the first process; blocking */
     int console_fd;
     int end_read_fd, end_write_fd; /* a pipe that is readable once the container has ended */
@@ -313,7 +312,6 @@ static int bring_up(struct bt_guest *guest, const struct bt_guest_plan *plan, st
         result = send_configuration(guest, plan, error);
     if (result == 0)
         result = wait_ready(guest, error);
-    guest->is_gvisor = result == 0 && plan->role == BT_GUEST_AGENT && engine.has_runsc;
     return result < 0 ? result : start_thread(guest, error);
 }
 
@@ -352,8 +350,8 @@ static pid_t process(const struct bt_guest *guest)
 
 static const char *jail(const struct bt_guest *guest)
 {
-    return guest->is_gvisor ? "container in gVisor: read-only root, no capabilities, seccomp, limits"
-                            : "container: read-only root, no capabilities, seccomp, limits";
+    (void)guest;
+    return "container: read-only root, no capabilities, seccomp, limits";
 }
 
 static struct bt_guest *stop(struct bt_guest *guest, int grace_ms)

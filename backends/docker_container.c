@@ -126,8 +126,6 @@ static json_t *host_document(const struct bt_guest_plan *plan, const struct bt_d
                   temporary_folders(plan), "Mounts", volumes(plan, name), "Sysctls", kernel_settings(plan),
                   "LogConfig", "Type", "none", "RestartPolicy", "Name", "no", "IpcMode", "private",
                   "CgroupnsMode", "private", "Dns", resolvers_of(plan));
-    if (plan->role == BT_GUEST_AGENT && engine->has_runsc)
-        (void)json_object_set_new(host, "Runtime", json_string("runsc"));
     add_limits(host, plan, engine);
     return host;
 }

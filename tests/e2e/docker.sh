@@ -35,6 +35,8 @@ print(secrets["token"])
 print(open(sys.argv[1] + "/host.key").read().strip())
 END
 chmod 600 "$WORLD/secrets"
+equal "there are two secrets to look for, and something to look in" "2 yes" \
+    "$(wc -l <"$WORLD/secrets") $([ -s "$WORLD/inspect" ] && echo yes)"
 check "nothing secret is in what it stores" not grep -qF -f "$WORLD/secrets" "$WORLD/inspect"
 equal "read-only, without capabilities, on its own network" "True ['ALL'] [] True" \
     "$(python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); h=d["HostConfig"]; print(h["ReadonlyRootfs"], h["CapDrop"], h["Devices"] or [], list(d["NetworkSettings"]["Networks"])[0].startswith("berth-"))' "$WORLD/inspect")"

@@ -9,7 +9,7 @@
 # With BERTH_TEST_BACKEND=docker in its environment a script gets a world with a container engine of its own, and agents
 # of the backend docker (BERTH_TEST_RUNTIME=runsc: in gVisor). That takes the machine's own root, since an engine needs
 # devices and control groups: there is no user namespace then, all others are new as ever. The engine's data lie below
-# build/docker. docker_start, docker_kill; DOCKER_LOG.
+# /var/tmp/berth-world-docker. docker_start, docker_kill; DOCKER_LOG.
 #
 # Addresses: the world's own "host" is 198.51.100.2; the internet answers on 203.0.113.10 (web), 203.0.113.53 (DNS) and
 # 203.0.113.99 (a public address that no route allows). Variables: WORLD (folder for the script's own files;
@@ -51,13 +51,13 @@ world_enter() {
 }
 
 world_enter_docker() {
-    local script=$1 images=$2 data="$WORLD_SOURCE/build/docker/$$" folder
+    local script=$1 images=$2 data="/var/tmp/berth-world-docker/$$" folder
     shift 2
     if [ "$(id -u)" -ne 0 ] || ! command -v dockerd >/dev/null; then
         echo "1..0 # skip impossible: a container engine needs root and the package docker.io"
         exit 0
     fi
-    for folder in "$WORLD_SOURCE"/build/docker/*; do
+    for folder in /var/tmp/berth-world-docker/*; do
         [ -d "$folder" ] && ! kill -0 "${folder##*/}" 2>/dev/null && rm -rf "$folder"
     done
     mkdir -p "$data"

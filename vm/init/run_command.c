@@ -118,6 +118,22 @@ static int execute(void)
     return reason;
 }
 
+/* The same part by part, for a kernel without openat2 (gVisor). Returns a descriptor or a negative errno. */
+static int open_folder_by_parts(char *path)
+{
+    bt_auto_fd folder_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (char *part; folder_fd >= 0 && (part = strsep(&path, "/")) != NULL;) {
+        if (*part == '\0')
+            continue;
+        int next_fd = openat(folder_fd, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (next_fd < 0)
+            return -errno;
+        bt_fd_close(&folder_fd);
+        folder_fd = next_fd;
+    }
+    return folder_fd < 0 ? -errno : bt_fd_take(&folder_fd);
+}
+
 /* Root is sent into folders that the agent may change (to list and pack its work): a symbolic link on the way
  * would make the whole guest the agent's work. */
 static int enter_folder(void)
@@ -127,6 +143,14 @@ static int enter_folder(void)
     if (run_request.uid != 0)
         return chdir(run_request.folder) < 0 ? -errno : 0;
     bt_auto_fd folder_fd = (int)syscall(SYS_openat2, AT_FDCWD, run_request.folder, &how, sizeof(how));
+    if (folder_fd < 0 && errno == ENOSYS) {
+        char path[PATH_MAX];
+        if (snprintf(path, sizeof(path), "%s", run_request.folder) >= (int)sizeof(path))
+            return -ENAMETOOLONG;
+        folder_fd = open_folder_by_parts(path);
+        if (folder_fd < 0)
+            return folder_fd;
+    }
     return folder_fd < 0 || fchdir(folder_fd) < 0 ? -errno : 0;
 }
 
