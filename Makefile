@@ -7,9 +7,9 @@ CC ?= gcc
 
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wswitch-enum -Wmissing-prototypes \
             -Wstrict-prototypes -Wformat=2 -Wvla -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Werror
-# Of libseccomp's macros and of the kernel's structures that end in an array.
+# Of macros of OpenSSL and libseccomp, and of the kernel's structures that end in an array.
 ifneq (,$(findstring clang,$(CC)))
-WARNINGS += -Wno-missing-field-initializers -Wno-gnu-variable-sized-type-not-at-end -Wno-string-concatenation
+WARNINGS += -Wno-cast-qual -Wno-missing-field-initializers -Wno-gnu-variable-sized-type-not-at-end -Wno-string-concatenation
 endif
 HARDENING := -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection
 BASE_CFLAGS := -std=gnu17 -D_GNU_SOURCE -I. $(WARNINGS) -g -fno-strict-aliasing -ffunction-sections -fdata-sections
@@ -63,8 +63,10 @@ QUIET := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-7s %s\n' $(1) $@)
 # Says nothing when there is nothing to do.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(V),,-s)
-# glibc warns of name service and plug-ins in static programs; ours use numbers and c-ares, and load nothing.
+# glibc warns of name service and plug-ins in static programs; ours use numbers and c-ares, and load nothing. The option
+# that silences this also lets undefined symbols pass, so those are looked for afterwards.
 STATIC_LINK := -static -Wl,--gc-sections -Wl,--no-warnings
+strip_static = $(QUIET)if nm $@ | grep ' U '; then echo "$@: undefined symbols" >&2; exit 1; fi; strip $@
 
 .PHONY: all check demo fuzz bench lint install uninstall clean help packages format tests print-cflags
 .DELETE_ON_ERROR:
@@ -97,22 +99,22 @@ $(STARTER): $(call objects,helper/starter/main.c ipc/base/base.c)
 $(BUILD)/berth-gateway: $(call static_objects,policy/gateway/main.c $(GATEWAY) $(RULES) $(LIB) $(IPC))
 	$(call say,LINK)
 	$(QUIET)$(CC) $(STATIC_LINK) -o $@ $^ $(GATEWAY_STATIC_LIBS)
-	$(QUIET)strip $@
+	$(strip_static)
 
 $(BUILD)/berth-orchestrator: $(call static_objects,policy/orchestrator/main.c $(ORCHESTRATOR) $(RULES) $(LIB) $(IPC))
 	$(call say,LINK)
 	$(QUIET)$(CC) $(STATIC_LINK) -o $@ $^ $(ORCHESTRATOR_STATIC_LIBS)
-	$(QUIET)strip $@
+	$(strip_static)
 
 $(BUILD)/berth-init: $(call static_objects,vm/init/main.c $(INIT) $(IPC))
 	$(call say,LINK)
 	$(QUIET)$(CC) $(STATIC_LINK) -o $@ $^
-	$(QUIET)strip $@
+	$(strip_static)
 
 $(BUILD)/berth-probe: $(call static_objects,vm/probe/main.c $(PROBE) $(IPC))
 	$(call say,LINK)
 	$(QUIET)$(CC) $(STATIC_LINK) -o $@ $^
-	$(QUIET)strip $@
+	$(strip_static)
 
 $(BUILD)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)

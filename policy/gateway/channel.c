@@ -113,6 +113,8 @@ static bool call(struct bt_channel *channel, void (*callback)(void *context))
     bool is_freed = false;
     if (callback == NULL)
         return true;
+    /* Taken back below, unless the channel is gone. */
+    // cppcheck-suppress autoVariables
     channel->is_freed = &is_freed;
     callback(channel->context);
     if (!is_freed)

@@ -30,7 +30,7 @@ static struct {
 
 /* ---- containers ------------------------------------------------------------------------------------- */
 
-static int run(int namespace_fd, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int run(int namespace_fd, const char *format, ...)
 {
     char text[400];
     va_list arguments;

@@ -387,7 +387,7 @@ static inline void say_setting(uint16_t id, uint32_t value)
 }
 
 /* Fields as "name=value" strings, NULL at the end; nothing in them is checked on this side. */
-static inline void say_head(uint32_t stream, bool is_end, ...)
+static inline void say_head(uint32_t stream, int is_end, ...)
 {
     nghttp2_nv fields[64];
     uint8_t block[16384];

@@ -139,6 +139,10 @@ static void t_manifest_refuses_circles_and_missing_parents(void **state)
 {
     const struct fixture *fixture = *state;
     fixture_write(fixture, "config/bottles/bad2.yaml", "extends: bad\n");
+    refuse_bottle(fixture, "egress:\n  dlp: {outbound: supervise}\n  routes: []\n",
+                  "bad.yaml:2:19: 'outbound: supervise' is not supported by this version");
+    refuse_bottle(fixture, "egress:\n  dlp: {entropy: warn}\n  routes: []\n",
+                  "bad.yaml:2:18: 'entropy: warn' is not supported by this version");
     refuse_bottle(fixture, "extends: bad\n", "bad.yaml:1:10");
     refuse_bottle(fixture, "extends: bad2\n", "extends itself");
     refuse_bottle(fixture, "extends: bad3\n", "did you mean 'bad");
@@ -162,7 +166,7 @@ static void t_manifest_reads_what_requests_are_for(void **state)
     bt_auto_plan plan = {0};
     fixture_write(fixture, "config/bottles/dev.yaml",
                   "egress:\n"
-                  "  dlp: {inbound: block, entropy: warn}\n"
+                  "  dlp: {inbound: block}\n"
                   "  routes:\n"
                   "    - host: api.example\n"
                   "      methods: [GET, POST]\n"
@@ -183,10 +187,10 @@ static void t_manifest_reads_what_requests_are_for(void **state)
                    "{\"scheme\": \"header\","
                    " \"header\": \"x-api-key\", \"from\": \"example\"}, \"transparent\": \"credentials\", "
                    "\"dlp\": {\"outbound\":"
-                   " \"redact\", \"inbound\": \"warn\", \"entropy\": \"warn\"}, \"log\": 2},"
+                   " \"redact\", \"inbound\": \"warn\"}, \"log\": 2},"
                    " {\"host\": \"api.example\", \"granted_by\": \"bottle dev\", \"methods\": [\"DELETE\"], "
                    "\"preserve_auth\": true,"
-                   " \"dlp\": {\"inbound\": \"block\", \"entropy\": \"warn\"}},"
+                   " \"dlp\": {\"inbound\": \"block\"}},"
                    " {\"host\": \"pinned.example\", \"granted_by\": \"bottle dev\", \"tls\": \"pass\"}]",
                    0, NULL);
     assert_non_null(expected);
