@@ -479,7 +479,7 @@ static void t_adoption_refuses_changed_bridges(void **state)
         }
         collect();
         container_lease(&one, 0, BT_ROLE_AGENT, ALICE);
-        assert_int_equal(run(-1, damages[i]), 0);
+        assert_int_equal(run(-1, "%s", damages[i]), 0);
         restart(1, 0);
         assert_int_equal(bt_kernel_reserve_all(test.kernel, table_without(NULL), 99), 0);
         guest_forget(&one);
