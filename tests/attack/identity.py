@@ -239,10 +239,12 @@ def quota_to_the_digit():
 def racing_connections():
     """40 connections at once: never more than the quota; the other user is served all the while."""
     reader, writer = os.pipe()
+    gate, hold = os.pipe()  # who has a lease keeps it until all were counted
     pids = []
     for _ in range(40):
         pid = os.fork()
         if pid == 0:
+            os.close(hold)
             got = b"-"
             for _ in range(20):  # not admitted: later
                 try:
@@ -252,9 +254,11 @@ def racing_connections():
                 except (Closed, OSError):
                     time.sleep(0.02 * random.random())
             os.write(writer, got)
-            time.sleep(1.5 if got == b"+" else 0)
+            if got == b"+":
+                os.read(gate, 1)
             os._exit(0)
         pids.append(pid)
+    os.close(gate)
     for _ in range(5):
         with Client(BOB) as bob:
             bob.lease()
@@ -264,6 +268,7 @@ def racing_connections():
     with Client(ALICE) as alice:
         expect(said.count(b"+"), len(alice.status()["own"]), "slots held")
     expect(6, said.count(b"+"), "leases of 40 connections at once")
+    os.close(hold)
     for pid in pids:
         os.waitpid(pid, 0)
     os.close(reader)

@@ -225,10 +225,11 @@ static void t_output_limit_and_timeout(void **state)
     bt_guest_close(link);
     /* The end of the connection was the end of the command. */
     link = link_open();
-    expect(link,
-           "i=0; while pgrep -fx 'sleep 30.125' >/dev/null && [ $i -lt 200 ]; do sleep 0.1; i=$((i+1)); done; "
-           "pgrep -fcx 'sleep 30.125'",
-           1, "0\n", "");
+    expect(
+        link,
+        "i=0; while pgrep -fx 'sleep 30.125' >/dev/null && [ $i -lt 200 ]; do sleep 0.1; i=$((i+1)); done; "
+        "pgrep -fcx 'sleep 30.125'",
+        1, "0\n", "");
     bt_guest_close(link);
 }
 
