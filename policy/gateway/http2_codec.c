@@ -284,6 +284,15 @@ static void on_flush(evutil_socket_t fd, short what, void *context)
  * --------------------------------------------------------------------------------------------------
  */
 
+static void wind_up_streams(struct bt_http2 *http2)
+{
+    struct bt_http2_stream *stream, *next;
+    for (stream = TAILQ_FIRST(&http2->streams); stream != NULL; stream = next) {
+        next = TAILQ_NEXT(stream, link);
+        bt_http2_stream_wind_up(stream);
+    }
+}
+
 static void on_watch(evutil_socket_t fd, short what, void *context)
 {
     struct bt_http2 *http2 = context;
@@ -300,6 +309,7 @@ static void on_watch(evutil_socket_t fd, short what, void *context)
         (void)leave(http2);
         return;
     }
+    wind_up_streams(http2);
     if (!http2->is_settled && now_ms - http2->started_ms >= BT_HTTP2_HEAD_MS)
         bt_http2_terminate(http2, NGHTTP2_SETTINGS_TIMEOUT, "no HTTP/2 preface came");
     else if (http2->head != NULL && now_ms - http2->head_ms >= BT_HTTP2_HEAD_MS)

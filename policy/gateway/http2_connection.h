@@ -42,6 +42,7 @@ struct bt_http2_stream {
                      */
     bool is_silent; /* no callback follows */
     bool is_released;
+    bool is_late; /* answered a while ago, and the request still has not ended */
 };
 TAILQ_HEAD(bt_http2_stream_list, bt_http2_stream);
 
@@ -101,5 +102,10 @@ void bt_http2_stream_lose(struct bt_http2_stream *stream, enum bt_abort reason);
 void bt_http2_stream_break(struct bt_http2_stream *stream, uint32_t code);
 void bt_http2_tell_failed(struct bt_http2 *http2); /* on_abort for streams that never reached nghttp2 */
 bool bt_http2_stream_is_complete(const struct bt_http2_stream *stream);
+/* Whether an agent's stream was answered to its end while its request may still come. It gets no more window.
+ * A reset at once (RFC 9113, 8.1) would be right, but clients that still send take it for a failure and drop
+ * the answer (curl 7.88 does); so it gets a while. */
+bool bt_http2_stream_is_answered(const struct bt_http2_stream *stream);
+void bt_http2_stream_wind_up(struct bt_http2_stream *stream); /* resets it at the second call */
 
 #endif

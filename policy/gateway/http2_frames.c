@@ -263,7 +263,8 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     if (nghttp2_session_consume_connection(session, length) != 0)
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     if (stream == NULL || stream->is_silent || stream->is_failed) {
-        (void)nghttp2_session_consume_stream(session, id, length);
+        if (stream == NULL || !bt_http2_stream_is_answered(stream))
+            (void)nghttp2_session_consume_stream(session, id, length);
         return 0;
     }
     if (length > stream->window - stream->held) {
@@ -296,10 +297,9 @@ static int on_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, v
         return 0;
     if (stream != NULL)
         stream->is_end_on_wire = true;
-    /* Answered, and nobody listens to the rest of the request. */
-    if (http2->role == BT_HTTP2_SERVER && (stream == NULL || stream->is_released) &&
-        nghttp2_session_get_stream_remote_close(session, id) == 0)
-        (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_NO_ERROR);
+    else if (http2->role == BT_HTTP2_SERVER && nghttp2_session_get_stream_remote_close(session, id) == 0)
+        (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id,
+                                        NGHTTP2_NO_ERROR); /* it never was one */
     return 0;
 }
 

@@ -321,8 +321,21 @@ static void release(struct bt_stream *base)
         return;
     if (stream->http2->role == BT_HTTP2_CLIENT || !is_said)
         reset(stream, NGHTTP2_CANCEL);
-    else if (stream->is_end_on_wire)
-        reset(stream, NGHTTP2_NO_ERROR); /* RFC 9113, 8.1: the rest of the request is not needed */
+}
+
+bool bt_http2_stream_is_answered(const struct bt_http2_stream *stream)
+{
+    return stream->http2 != NULL && stream->http2->role == BT_HTTP2_SERVER && stream->is_released &&
+           stream->is_end_on_wire;
+}
+
+void bt_http2_stream_wind_up(struct bt_http2_stream *stream)
+{
+    if (!bt_http2_stream_is_answered(stream))
+        return;
+    if (stream->is_late)
+        reset(stream, NGHTTP2_NO_ERROR);
+    stream->is_late = true;
 }
 
 static const struct bt_stream_operations operations = {
