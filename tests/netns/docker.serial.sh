@@ -20,14 +20,20 @@ fi
 . "$SOURCE/tests/lib/helper.bash"
 cd "$FOLDER" || exit 1
 ip link set lo up
-mount -t sysfs sysfs /sys # of this network namespace
+# /sys of this network namespace, with the machine's control groups in it: the engine's are below one of its own.
+mkdir cgroup
+mount --rbind /sys/fs/cgroup cgroup
+mount -t sysfs sysfs /sys
+mount --rbind cgroup /sys/fs/cgroup
+CONTROL_GROUP=/berth-bridges-$(od -An -N4 -tx4 /dev/urandom | tr -d ' ')
 mount -t tmpfs tmpfs /run
 mount --bind "$FOLDER" /tmp
 chmod 711 /tmp
 export DOCKER_HOST=unix:///tmp/engine.sock
 
 printf 'user_uid: 900\nsocket_group: %s\nslots: 8\naudit_folder: none\n' "$GROUP" >"$HELPER_CONFIG"
-dockerd --data-root /tmp/data --exec-root /tmp/exec -H $DOCKER_HOST --pidfile /tmp/engine.pid >engine.log 2>&1 &
+dockerd --data-root /tmp/data --exec-root /tmp/exec -H $DOCKER_HOST --pidfile /tmp/engine.pid \
+    --cgroup-parent "$CONTROL_GROUP" >engine.log 2>&1 &
 ENGINE_PID=$!
 helper_start
 check "Docker starts" eventually docker version
@@ -95,7 +101,8 @@ check "sealed: the bridge is down" not is_up "$BRIDGE"
 check "and the gateway is not to be had" not says agent "$(at agent 2)" 8119 hello
 kill $ENGINE_PID
 wait $ENGINE_PID
-dockerd --data-root /tmp/data --exec-root /tmp/exec -H $DOCKER_HOST --pidfile /tmp/engine.pid >>engine.log 2>&1 &
+dockerd --data-root /tmp/data --exec-root /tmp/exec -H $DOCKER_HOST --pidfile /tmp/engine.pid \
+    --cgroup-parent "$CONTROL_GROUP" >>engine.log 2>&1 &
 ENGINE_PID=$!
 check "Docker starts again" eventually docker version
 check "which does not bring the sealed bridge up" eventually not is_up "$BRIDGE"
@@ -116,4 +123,8 @@ check "nothing of berth is left" eventually helper_has_no_interface
 kill $ENGINE_PID
 wait $ENGINE_PID
 helper_kill
+for folder in /sys/fs/cgroup/*"$CONTROL_GROUP" "/sys/fs/cgroup$CONTROL_GROUP"; do
+    [ ! -d "$folder" ] || find "$folder" -depth -type d -exec rmdir {} \; 2>/dev/null
+done
+umount -l cgroup
 finish
