@@ -87,7 +87,7 @@ watcher=$!
 wait_until 20 grep -q open "$WORLD/reach"
 kill -KILL "$(vmm_of "$gateway")"
 check "a killed gateway closes the way out" wait_until 3 grep -q closed "$WORLD/reach"
-check "a new gateway is started for it" wait_until 40 berth exec victim -- curl -sSf --max-time 5 -o /dev/null https://allowed.example/
+check "a new gateway is started for it" wait_until 90 berth exec victim -- curl -sSf --max-time 5 -o /dev/null https://allowed.example/
 kill "$watcher" 2>/dev/null
 wait "$watcher" 2>/dev/null
 check "it is another one" test "$gateway" != "$(berth status --json | json 'd["infra"]["gateway"]["keeper_pid"]')"
