@@ -1,6 +1,5 @@
 /* One wording of agents for all commands. See describe.h.
  */
-#include <string.h>
 #include <time.h>
 
 #include "frontend/describe.h"

@@ -256,11 +256,11 @@ static int settle_backend(struct up *up, struct bt_error *error)
         result = bt_backend_select(name.data, &own, &why, error);
     if (result == 0 && up->backend == NULL)
         result = own != NULL ? 0 : bt_backend_select(up->config->backend, &own, &why, error);
-    if (result < 0)
+    if (result != 0)
         return result;
     if (up->backend == NULL)
         up->backend = own;
-    if (name.length > 0 && up->backend != own)
+    if (own != NULL && name.length > 0 && up->backend != own)
         return bt_fail(
             error, BT_EXIT_INFRASTRUCTURE, EBUSY,
             "use that backend, run berth down first, or take another environment (BERTH_ENV)",

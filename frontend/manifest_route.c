@@ -49,21 +49,21 @@ static char *bt_rule_lower(const char *text)
 static int bt_rule_headers(const struct bt_yaml *mapping, json_t *rules, struct bt_error *error)
 {
     const struct bt_yaml *headers = bt_yaml_get(mapping, "headers");
-    json_t *object;
+    json_t *named;
 
     if (!headers)
         return 0;
     if (headers->kind != BT_YAML_MAPPING || headers->count == 0 || headers->count > BT_RULE_LIST_MAX)
         return bt_yaml_fail(headers, error, "write headers: {name: value}",
                             "'headers' must be a mapping of 1 to %u names to values", BT_RULE_LIST_MAX);
-    object = json_object();
-    json_object_set_new(rules, "headers", object);
+    named = json_object();
+    json_object_set_new(rules, "headers", named);
     for (size_t i = 0; i < headers->count; i++) {
         bt_auto_free char *name = bt_rule_lower(headers->keys[i]->text);
         const struct bt_yaml *value = headers->values[i];
-        if (json_object_get(object, name))
+        if (json_object_get(named, name))
             return bt_yaml_fail(headers->keys[i], error, NULL, "'headers' has '%.64s' twice", name);
-        if (value->kind != BT_YAML_SCALAR || json_object_set_new(object, name, json_string(value->text)) < 0)
+        if (value->kind != BT_YAML_SCALAR || json_object_set_new(named, name, json_string(value->text)) < 0)
             return bt_yaml_fail(value, error, NULL, "the value of '%.64s' must be a text", name);
     }
     return 0;
@@ -73,13 +73,13 @@ static int bt_rule_auth(const struct bt_yaml *mapping, json_t *rules, struct bt_
 {
     static const char *const known[] = {"scheme", "header", "from"};
     const struct bt_yaml *auth = bt_yaml_get(mapping, "auth");
-    json_t *object;
+    json_t *named;
     int r = auth ? bt_yaml_check_keys(auth, known, BT_ARRAY_LENGTH(known), error) : 0;
 
     if (r < 0 || !auth)
         return r;
-    object = json_object();
-    json_object_set_new(rules, "auth", object);
+    named = json_object();
+    json_object_set_new(rules, "auth", named);
     for (size_t i = 0; i < BT_ARRAY_LENGTH(known) && r == 0; i++) {
         const char *text = NULL;
         r = bt_yaml_string(auth, known[i], NULL, &text, error);
@@ -87,7 +87,7 @@ static int bt_rule_auth(const struct bt_yaml *mapping, json_t *rules, struct bt_
             r == 0 && text ? strcmp(known[i], "header") == 0 ? bt_rule_lower(text) : bt_string_copy(text)
                            : NULL;
         if (value)
-            json_object_set_new(object, known[i], json_string(value));
+            json_object_set_new(named, known[i], json_string(value));
     }
     return r;
 }

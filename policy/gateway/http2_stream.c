@@ -335,7 +335,8 @@ void bt_http2_stream_wind_up(struct bt_http2_stream *stream)
         return;
     if (stream->is_late)
         reset(stream, NGHTTP2_NO_ERROR);
-    stream->is_late = true;
+    else
+        stream->is_late = true;
 }
 
 static const struct bt_stream_operations operations = {

@@ -150,11 +150,11 @@ void bt_literals_ready(struct bt_literals *literals)
         queue[tail++] = literals->first[byte];
     }
     while (head < tail) {
-        uint32_t node = queue[head++];
-        for (uint32_t child = literals->nodes[node].child; child != ROOT;
-             child = literals->nodes[child].sibling) {
-            link_node(literals, node, child);
-            queue[tail++] = child;
+        uint32_t parent = queue[head++];
+        for (uint32_t next = literals->nodes[parent].child; next != ROOT;
+             next = literals->nodes[next].sibling) {
+            link_node(literals, parent, next);
+            queue[tail++] = next;
         }
     }
     free(queue);

@@ -240,7 +240,7 @@ static int open_pipes(int fds[3])
 
 static int start(void)
 {
-    int fds[3];
+    int fds[3] = {-1, -1, -1};
     sigset_t child;
     int result = relay.is_terminal ? open_terminal(fds) : open_pipes(fds);
     if (result < 0)

@@ -63,7 +63,7 @@ static int take_detector(const struct bt_yaml *item, struct direction directions
 {
     static const char *const known[] = {"name", "title",  "direction", "pattern",  "anchors",
                                         "span", "except", "notes",     "positive", "negative"};
-    const char *direction_name = NULL, *notes = NULL;
+    const char *direction_name = "", *notes = NULL;
     struct entry entry = {.anchors = bt_yaml_get(item, "anchors"), .except = bt_yaml_get(item, "except")};
     int result = bt_yaml_check_keys(item, known, BT_ARRAY_LENGTH(known), error);
     if (result == 0)
