@@ -260,6 +260,9 @@ static int settle_backend(struct up *up, struct bt_error *error)
         return result;
     if (up->backend == NULL)
         up->backend = own;
+    if (up->backend == NULL)
+        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ENOENT, "name one with --backend",
+                       "no backend was chosen");
     if (own != NULL && name.length > 0 && up->backend != own)
         return bt_fail(
             error, BT_EXIT_INFRASTRUCTURE, EBUSY,
