@@ -40,7 +40,7 @@ terminal "orchestrator and the gateway" '\x03' -- spawn dev --name early --works
 equal "ctrl-C while the infra pair starts ends the command" 130 $?
 check "and nothing is left of the agent" nothing_left early
 check "the infra pair can be had" berth up
-terminal "starting its virtual machine" '\x03' -- spawn dev --name boot --workspace $project >"$WORLD/out"
+terminal "starting its guest" '\x03' -- spawn dev --name boot --workspace $project >"$WORLD/out"
 equal "ctrl-C while it boots ends the command" 130 $?
 check "and nothing is left of the agent" nothing_left boot
 
