@@ -192,10 +192,21 @@ static void ask_upstream(struct bt_exchange *exchange, int64_t idle_ms_max)
     bt_upstreams_ask(exchange->session->gateway->upstreams, &target, &exchange->wait, on_upstream, exchange);
 }
 
+/* RFC 9110, 9.2.2: only these may be sent again when nobody knows whether the first one was acted upon. */
+static bool is_idempotent(const struct bt_exchange *exchange)
+{
+    static const char *const methods[] = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"};
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(methods); i++)
+        if (strcmp(exchange->method, methods[i]) == 0)
+            return true;
+    return false;
+}
+
 void bt_exchange_upstream_lost(struct bt_exchange *exchange, enum bt_abort reason)
 {
-    bool is_untouched = exchange->is_complete || !exchange->is_body_used;
-    if (is_untouched && (exchange->is_reused || reason == BT_ABORT_REFUSED) && !exchange->is_retried) {
+    bool is_whole = exchange->is_complete || !exchange->is_body_used; /* all of it is still here */
+    bool is_stale = exchange->is_reused && (is_idempotent(exchange) || !exchange->is_complete);
+    if (is_whole && (is_stale || reason == BT_ABORT_REFUSED) && !exchange->is_retried) {
         exchange->is_retried = true;
         exchange->request.is_sent = false;
         ask_upstream(exchange, -1);
@@ -264,7 +275,7 @@ static void on_identified(void *context, enum bt_identity identity)
     exchange->slot = exchange->session->agent->slot;
     exchange->generation = exchange->session->agent->generation;
     if (pass_filter(exchange))
-        ask_upstream(exchange, exchange->is_complete ? INT64_MAX / 2 : FRESH_MS);
+        ask_upstream(exchange, exchange->is_complete && is_idempotent(exchange) ? INT64_MAX / 2 : FRESH_MS);
 }
 
 /* The authority must be the tunnel's, and a name that may be dialled. Returns whether it is; else it was

@@ -211,7 +211,7 @@ static int make_parts(struct program *program, struct bt_error *error)
     program->drain = event_new(gateway->base, -1, EV_PERSIST, on_drain, program);
     bool is_made = gateway->control != NULL && gateway->report != NULL && program->dns != NULL &&
                    program->terminate != NULL && program->revalidate != NULL && program->sweep != NULL &&
-                   event_add(program->terminate, NULL) == 0 &&
+                   program->drain != NULL && event_add(program->terminate, NULL) == 0 &&
                    event_add(program->revalidate, &revalidate) == 0 && event_add(program->sweep, &sweep) == 0;
     for (size_t i = 0; i < LISTENERS && is_made; i++) {
         program->listeners[i] = evconnlistener_new(gateway->base, on_accept, program,

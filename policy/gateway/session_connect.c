@@ -11,7 +11,7 @@ static void refuse(struct bt_session *session, const struct bt_refusal *refusal)
     struct bt_stream *stream = BT_TAKE(session->connect);
     bt_session_record(session, false, refusal->rule, refusal->reason);
     bt_refusal_answer(refusal, session->shown_host, stream);
-    session->is_fixed = false;
+    session->is_fixed = session->is_pass_allowed = false;
     stream->operations->release(stream);
 }
 
@@ -95,7 +95,7 @@ static void on_abort(void *context, struct bt_stream *stream, enum bt_abort reas
     struct bt_session *session = context;
     (void)reason;
     session->connect = NULL;
-    session->is_fixed = false;
+    session->is_fixed = session->is_pass_allowed = false;
     bt_agent_waiter_cancel(&session->waiter);
     session->dial = bt_dial_cancel(session->dial);
     stream->operations->release(stream);

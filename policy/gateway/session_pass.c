@@ -5,6 +5,10 @@ void bt_session_pass_dial(struct bt_session *session, bt_dial_done *done)
 {
     if (session->entrance == BT_ENTRANCE_TLS)
         bt_session_set_stage(session, BT_STAGE_WAIT);
+    /* From here on a change of what is allowed cuts it, also before the first byte passes. */
+    session->is_pass_allowed = true;
+    session->slot = session->agent->slot;
+    session->generation = session->agent->generation;
     session->dial = bt_dial_start(session->gateway, session->agent, session->host, session->port,
                                   session->verdict.may_be_private, true, done, session);
 }
@@ -55,9 +59,6 @@ void bt_session_pass(struct bt_session *session)
 {
     static const struct bt_channel_events events = {.on_read = pump, .on_write = pump};
     bt_session_set_stage(session, BT_STAGE_PASS);
-    session->is_pass_allowed = true;
-    session->slot = session->agent->slot;
-    session->generation = session->agent->generation;
     bt_channel_set_events(session->channel, &events, session);
     bt_channel_set_events(session->upstream, &events, session);
 }

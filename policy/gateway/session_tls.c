@@ -141,6 +141,7 @@ static void take_hello(struct bt_session *session, const struct bt_hello *hello)
 static void take_plain(struct bt_session *session)
 {
     session->upstream = bt_channel_free(session->upstream);
+    session->is_pass_allowed = false; /* its requests are held against the policy one by one */
     bt_session_serve(session);
 }
 

@@ -131,14 +131,13 @@ SSL *bt_tls_accept(struct bt_tls *tls, const char *host)
     return ssl;
 }
 
-SSL *bt_tls_connect(struct bt_tls *tls, const char *host, bool may_http2, SSL_SESSION *session)
+SSL *bt_tls_connect(struct bt_tls *tls, const char *host, bool may_http2)
 {
     SSL *ssl = SSL_new(tls->upstreams);
     const unsigned char *protocols = may_http2 ? alpn_both : ALPN_HTTP1;
     unsigned length = (unsigned)(may_http2 ? sizeof(alpn_both) - 1 : ALPN_HTTP1_LENGTH);
     if (ssl == NULL || SSL_set1_host(ssl, host) != 1 || SSL_set_tlsext_host_name(ssl, host) != 1 ||
-        SSL_set_alpn_protos(ssl, protocols, length) != 0 ||
-        (session != NULL && SSL_set_session(ssl, session) != 1)) {
+        SSL_set_alpn_protos(ssl, protocols, length) != 0) {
         SSL_free(ssl);
         return NULL;
     }

@@ -25,8 +25,8 @@ struct bt_tls *bt_tls_free(struct bt_tls *tls); /* accepts NULL */
 
 /* A connection for bt_channel_start_tls; host is canonical. NULL: out of memory. */
 SSL *bt_tls_accept(struct bt_tls *tls, const char *host);
-/* may_http2: offer "h2" too. session: to resume, or NULL. */
-SSL *bt_tls_connect(struct bt_tls *tls, const char *host, bool may_http2, SSL_SESSION *session);
+/* may_http2: offer "h2" too. */
+SSL *bt_tls_connect(struct bt_tls *tls, const char *host, bool may_http2);
 
 /* Whether ALPN chose HTTP/2. */
 bool bt_tls_is_http2(const SSL *ssl);

@@ -141,6 +141,14 @@ static void serve(struct bt_upstream *upstream,
 {
     struct bt_upstream_result result = {.address = upstream->address, .is_reused = upstream->has_carried};
     result.stream = upstream->http2 != NULL ? bt_http2_open(upstream->http2) : bt_http1_open(upstream->http1);
+    if (result.stream == NULL) { /* its codec ends the connection from the loop */
+        result.status = 502;
+        result.rule = "bad-response";
+        (void)snprintf(result.reason, sizeof(result.reason),
+                       "the host spoke or closed the connection before it was asked anything");
+        done(context, &result);
+        return;
+    }
     upstream->has_carried = true;
     if (upstream->state != BUSY)
         set_state(upstream, BUSY);
@@ -269,7 +277,7 @@ static void on_dialled(void *context, const struct bt_dial_result *dialled)
         establish(upstream);
         return;
     }
-    SSL *ssl = bt_tls_connect(upstream->pool->gateway->tls, upstream->host, upstream->may_http2, NULL);
+    SSL *ssl = bt_tls_connect(upstream->pool->gateway->tls, upstream->host, upstream->may_http2);
     if (ssl == NULL)
         abort(); /* out of memory, as in bt_new */
     set_state(upstream, SECURING);

@@ -46,7 +46,7 @@ odd_is_up() { [ "$(grep -c ready odd.out)" = 6 ]; }
 check "the odd hosts are up" eventually odd_is_up
 
 ports=
-for port in 8080 8443 8444 8445 8446 8447; do
+for port in 9 8080 8443 8444 8445 8446 8447 8448; do
     ports="$ports, {\"host\": \"allowed.example:$port\"}"
 done
 register first 3 11 token-one "{\"host\": \"allowed.example\"}, {\"host\": \"www.allowed.example:8447\"},
@@ -224,7 +224,7 @@ equal "a chunk extension ends the request" 400 "$(ask 'b"POST /keep/1 HTTP/1.1\r
     sed -n 's/^HTTP.1.1 \([0-9]*\) .*/\1/p')"
 equal "another host inside" 421 "$(ask 'b"GET /keep/1 HTTP/1.1\r\nHost: blocked.example\r\n\r\n"' | sed -n 's/^HTTP.1.1 \([0-9]*\) .*/\1/p')"
 equal "bytes behind an answer are nobody's answer" 'one odd' "$(fetch https://allowed.example:8443/more) $(fetch https://allowed.example:8443/x)"
-check "nothing of them came through" not grep -rq smuggled /dev/null
+equal "also not of the next one that asks" 'k' "$(fetch https://allowed.example:8443/keep/1)"
 
 # ---- hosts that fail ---------------------------------------------------------------------------------------------------------------------
 for fault in reset nothing garbage both; do
@@ -235,13 +235,51 @@ for fault in half half-reset half-chunk bad-chunk; do
     check "a host that breaks off ($fault) is no success" test "$(ends https://allowed.example:8443/$fault)" -gt 0
     check "nor in clear" test "$(ends http://allowed.example:8080/$fault)" -gt 0
 done
-equal "a port where nobody listens" connect-failed "$(register third 5 14 token-three '{"host": "allowed.example:9"}' >/dev/null
-    fetch https://allowed.example:8443/keep/1 >/dev/null; rule http://allowed.example:8080/nothing | sed s/bad-response/connect-failed/)"
+equal "a port where nobody listens" connect-failed "$(rule https://allowed.example:9)"
+equal "the same in clear" connect-failed "$(rule http://allowed.example:9)"
+
+# A kept connection that ends when it is used again: what may be repeated is, once; what may not is never sent twice.
+dropped() { grep -c "^$1 /drop" odd-tls.log; }
+fetch -o /dev/null https://allowed.example:8443/keep/1
+equal "a POST on a kept connection that is dropped" bad-response "$(rule -X POST https://allowed.example:8443/drop)"
+equal "reached the host once" 1 "$(dropped POST)"
+fetch -o /dev/null https://allowed.example:8443/keep/1
+equal "a GET in its place" bad-response "$(rule https://allowed.example:8443/drop)"
+equal "was tried once more" 2 "$(dropped GET)"
+
+# In one piece with the end of its handshake this host says something that nobody asked for.
+cat >hasty.py <<'END'
+import socket, ssl
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.maximum_version = ssl.TLSVersion.TLSv1_2  # the server's Finished is the last one
+context.load_cert_chain("good.pem", "good.key")
+listener = socket.create_server(("203.0.113.10", 8448))
+print("ready", flush=True)
+while True:
+    stream, _ = listener.accept()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_side=True)
+    while True:
+        try:
+            tls.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            if outgoing.pending:
+                stream.sendall(outgoing.read())
+            incoming.write(stream.recv(65536))
+    tls.write(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+    stream.sendall(outgoing.read())
+    stream.close()
+END
+in_agent internet python3 hasty.py >>hasty.out &
+eventually grep -q ready hasty.out
+equal "a host that speaks before it was asked" bad-response "$(rule https://allowed.example:8448/)"
+equal "the gateway lives" 'hello from the internet' "$(fetch https://allowed.example/hello)"
 
 # ---- credentials, methods, paths -----------------------------------------------------------------------------------------------------------
 seen() { json "{k.lower(): v for k, v in d['headers'].items()}.get('$1')"; }
 equal "the credential is written in" 'Bearer the-secret-of-the-user' \
-    "$(grep '"request"' internet.log >/dev/null; fetch https://api.allowed.example/echo >echo.json
+    "$(fetch https://api.allowed.example/echo >echo.json
        grep -o 'Bearer the-secret-of-the-user' internet.log | tail -1)"
 fetch -H 'Authorization: Bearer mine' -H 'X-Api-Key: mine' https://api.allowed.example/echo >/dev/null
 equal "the client's own does not pass" 0 "$(grep -c 'Bearer mine\|"mine"' internet.log)"
@@ -254,7 +292,7 @@ equal "a path that could be another" path-ambiguous "$(rule --path-as-is https:/
 # ---- the records, and the end -----------------------------------------------------------------------------------------------------------------
 sleep 0.5
 api GET 'decisions?slot=3&generation=11&limit=1000' >decisions.json
-equal "the refusals are on record" "['bad-certificate', 'bad-request', 'bad-response', 'credential-needs-tls', 'host-mismatch', 'method-not-allowed', 'path-ambiguous', 'path-not-allowed', 'tls-failed']" \
+equal "the refusals are on record" "['bad-certificate', 'bad-request', 'bad-response', 'connect-failed', 'credential-needs-tls', 'host-mismatch', 'method-not-allowed', 'path-ambiguous', 'path-not-allowed', 'tls-failed']" \
     "$(json 'sorted({r["rule"] for r in d["decisions"] if not r["allowed"]} - {"bad-hello"})' <decisions.json)"
 equal "the credential is in no record, log or answer" '' "$(grep -l the-secret-of-the-user decisions.json gateway.log orchestrator.log)"
 gateway_world_end >end.log
