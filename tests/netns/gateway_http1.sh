@@ -289,10 +289,30 @@ equal "a method that is not allowed" method-not-allowed "$(rule -X POST -d x htt
 equal "a path that is not allowed" path-not-allowed "$(rule https://api.allowed.example/hello)"
 equal "a path that could be another" path-ambiguous "$(rule --path-as-is https://api.allowed.example/v1/../hello)"
 
+# ---- a passed connection that is revoked before its first byte ------------------------------------------------------------------------------
+in_agent one python3 -c '
+import base64, socket, ssl
+s = socket.create_connection(("10.243.0.6", 8119), 5)
+s.sendall(b"CONNECT git.allowed.example:443 HTTP/1.1\r\nHost: git.allowed.example:443\r\nProxy-Authorization: Basic " +
+          base64.b64encode(b"agent:token-one") + b"\r\n\r\n")
+print("open" if b" 200 " in s.recv(4096) else "refused", flush=True)
+s.settimeout(15)
+try:
+    print("cut" if s.recv(1) == b"" else "data")
+except ConnectionResetError:
+    print("cut")
+except socket.timeout:
+    print("still there")' >early.out &
+early=$!
+eventually grep -q open early.out
+register first 3 11 token-one '{"host": "allowed.example"}' >/dev/null
+wait $early
+equal "CONNECT, then a new policy without that host, before the ClientHello" 'open cut' "$(paste -sd' ' early.out)"
+
 # ---- the records, and the end -----------------------------------------------------------------------------------------------------------------
 sleep 0.5
 api GET 'decisions?slot=3&generation=11&limit=1000' >decisions.json
-equal "the refusals are on record" "['bad-certificate', 'bad-request', 'bad-response', 'connect-failed', 'credential-needs-tls', 'host-mismatch', 'method-not-allowed', 'path-ambiguous', 'path-not-allowed', 'tls-failed']" \
+equal "the refusals are on record" "['bad-certificate', 'bad-request', 'bad-response', 'connect-failed', 'credential-needs-tls', 'host-mismatch', 'method-not-allowed', 'path-ambiguous', 'path-not-allowed', 'revoked', 'tls-failed']" \
     "$(json 'sorted({r["rule"] for r in d["decisions"] if not r["allowed"]} - {"bad-hello"})' <decisions.json)"
 equal "the credential is in no record, log or answer" '' "$(grep -l the-secret-of-the-user decisions.json gateway.log orchestrator.log)"
 gateway_world_end >end.log
