@@ -27,14 +27,31 @@ int bt_link_left_ms(int64_t deadline_ms)
     return left <= 0 ? 0 : left > INT32_MAX ? INT32_MAX : (int)left;
 }
 
+#define LINE_SIZE 512
+
+/* The first line of a guest's words, which must not steer a terminal. */
+static const char *first_line(const char *text, size_t text_length, char ret_line[static LINE_SIZE])
+{
+    size_t length = 0;
+    while (length < text_length && length < LINE_SIZE - 1 && text[length] != '\0' && text[length] != '\n') {
+        unsigned char byte = (unsigned char)text[length];
+        ret_line[length++] = (char)(byte < 0x20 || byte == 0x7f ? '?' : byte);
+    }
+    ret_line[length] = '\0';
+    return ret_line;
+}
+
 int bt_guest_session_deliver(struct bt_guest_session *session, bool is_stderr, const char *data,
                              size_t length, struct bt_error *error)
 {
     if (!session->is_ready && !is_stderr) {
-        if (data[0] != BT_RUN_READY)
+        char line[LINE_SIZE];
+        if (data[0] != BT_RUN_READY) /* a container engine says here why it could not start the command */
             return bt_fail(
-                error, BT_EXIT_ERROR, EPROTO, "the image or its initrd is of another version: rebuild it",
-                "the guest at %s does not start commands as this program expects", session->link->name);
+                error, BT_EXIT_ERROR, EPROTO,
+                "if nothing else explains it, the image or its initrd is of another version: rebuild it",
+                "the guest at %s does not start commands as this program expects; it says: %s",
+                session->link->name, first_line(data, length, line));
         session->is_ready = true;
         data++;
         length--;
@@ -198,15 +215,8 @@ int bt_guest_session_keep_errors(void *context, bool is_stderr, const char *data
 int bt_guest_session_fail(const struct bt_guest_session_errors *errors, int status, const char *what,
                           struct bt_error *error)
 {
-    char line[sizeof(errors->text)];
-    size_t length = strcspn(errors->text, "\n");
-    for (size_t i = 0; i < length; i++) {
-        unsigned char byte = (unsigned char)errors->text[i];
-        line[i] =
-            (char)(byte < 0x20 || byte == 0x7f ? '?'
-                                               : byte); /* the guest's words must not steer a terminal */
-    }
-    line[length] = '\0';
+    char line[LINE_SIZE];
+    (void)first_line(errors->text, sizeof(errors->text), line);
     return bt_fail(error, BT_EXIT_ERROR, EIO, NULL, "%s failed in the guest (exit status %d): %s", what,
-                   status, length ? line : "it gave no reason");
+                   status, line[0] != '\0' ? line : "it gave no reason");
 }

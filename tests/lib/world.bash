@@ -61,9 +61,12 @@ world_enter_docker() {
         [ -d "$folder" ] && ! kill -0 "${folder##*/}" 2>/dev/null && rm -rf "$folder"
     done
     mkdir -p "$data"
-    exec env BERTH_WORLD=inside HOME=/root "$WORLD_SOURCE/build/tests/tools/namespace" --host-ids \
+    # shellcheck disable=SC2064
+    trap "rm -rf '$data'; rmdir --ignore-fail-on-non-empty '${data%/*}'" EXIT
+    env BERTH_WORLD=inside HOME=/root "$WORLD_SOURCE/build/tests/tools/namespace" --host-ids \
         --bind "$WORLD_SOURCE" source --bind "$images" images --bind-writable "$data" docker \
         bash "/opt/source/$script" "$@"
+    exit
 }
 
 # The engine's control groups are the machine's: below one of its own, removed at the end.

@@ -29,6 +29,7 @@ CONTROL_GROUP=/berth-bridges-$(od -An -N4 -tx4 /dev/urandom | tr -d ' ')
 mount -t tmpfs tmpfs /run
 mount --bind "$FOLDER" /tmp
 chmod 711 /tmp
+export TMPDIR=/tmp # the one that was given lies below the old /tmp
 export DOCKER_HOST=unix:///tmp/engine.sock
 
 printf 'user_uid: 900\nsocket_group: %s\nslots: 8\naudit_folder: none\n' "$GROUP" >"$HELPER_CONFIG"
@@ -58,7 +59,8 @@ container() { # NAME NETWORK NUMBER COMMAND...
     docker run -d --init=false --name "$1" --network "$2" --ip "$(at "$2" "$3")" --cap-drop ALL tiny "${@:4}" >/dev/null
 }
 says() { # CONTAINER ADDRESS PORT WORD
-    [ "$(docker exec "$1" /bin/busybox sh -c "echo | timeout 3 busybox nc -w 2 $2 $3")" = "$4" ]
+    SAID=$(docker exec "$1" /bin/busybox sh -c "echo | timeout 3 busybox nc -w 2 $2 $3" 2>&1)
+    [ "$SAID" = "$4" ]
 }
 is_up() { ip -o link show up | grep -q ": $1:"; }
 serve() { echo "while :; do echo $2 | busybox nc -l -p $1; done"; }

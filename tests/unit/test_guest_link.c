@@ -16,6 +16,7 @@
 
 #include "lib/file.h"
 #include "vm/guest_link_copy.h"
+#include "vm/guest_link_internal.h"
 #include "vm/init/run_request.h"
 #include "vm/run_protocol.h"
 
@@ -212,6 +213,21 @@ static void t_unpack_holds_a_sparse_file_to_its_size(void **state)
     assert_true(size <= 65536);
 }
 
+static void t_what_comes_instead_of_a_start_is_shown_and_steers_nothing(void **state)
+{
+    (void)state;
+    static const char words[] = "OCI runtime exec failed: \033[2Jno space left on device\nmore";
+    struct bt_guest_link link = {.name = "container one"};
+    struct bt_guest_session *session = bt_new(1, sizeof(*session));
+    session->link = &link;
+    struct bt_error error = {0};
+    assert_int_equal(bt_guest_session_deliver(session, false, words, sizeof(words) - 1, &error), -EPROTO);
+    assert_non_null(strstr(error.message, "container one"));
+    assert_non_null(strstr(error.message, "it says: OCI runtime exec failed: ?[2Jno space left on device"));
+    assert_null(strstr(error.message, "more"));
+    free(session);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +237,7 @@ int main(void)
         cmocka_unit_test(t_keys_are_of_their_kind_and_new_each_time),
         cmocka_unit_test(t_guest_paths),
         cmocka_unit_test(t_unpack_holds_a_sparse_file_to_its_size),
+        cmocka_unit_test(t_what_comes_instead_of_a_start_is_shown_and_steers_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -194,6 +194,7 @@ static _Noreturn void be_init(char **arguments)
     pid_t command = fork();
     check((int)command, "fork");
     if (command == 0) {
+        (void)unsetenv("TMPDIR"); /* which lies below the old /tmp */
         (void)execvp(arguments[0], arguments);
         fail(arguments[0]);
     }
