@@ -85,11 +85,17 @@ void bt_exchange_refuse(struct bt_exchange *exchange, const struct bt_refusal *r
 
 static void ask_upstream(struct bt_exchange *exchange, int64_t idle_ms_max);
 
+/* The request as it may go out: what a filter overwrote in it is in no record either. */
+static void get_head(const struct bt_exchange *exchange, struct bt_message *ret_head)
+{
+    bt_kept_message_get(exchange->filtered != NULL ? exchange->filtered : exchange->head, ret_head);
+}
+
 /* Without the query, where secrets are; cut to what a record may hold. */
 static const char *recorded_path(const struct bt_exchange *exchange, char path[RECORDED_PATH_SIZE])
 {
     struct bt_message head;
-    bt_kept_message_get(exchange->head, &head);
+    get_head(exchange, &head);
     const char *query = memchr(head.path.data, '?', head.path.length);
     size_t length = query != NULL ? (size_t)(query - head.path.data) : head.path.length;
     if (length >= RECORDED_PATH_SIZE)
@@ -139,7 +145,7 @@ static void refuse_without_credential(struct bt_exchange *exchange, int code)
 static void send_request(struct bt_exchange *exchange)
 {
     struct bt_message head;
-    bt_kept_message_get(exchange->filtered != NULL ? exchange->filtered : exchange->head, &head);
+    get_head(exchange, &head);
     char field_text[BT_CREDENTIAL_FIELD_SIZE];
     int applied =
         bt_credentials_apply(exchange->session->agent->credentials, &exchange->verdict, &head, field_text);

@@ -16,7 +16,7 @@ credential=$(openssl rand -base64 30)
 canary=$(openssl rand -hex 20)
 register one 3 7 token-one '
     {"host": "allowed.example"},
-    {"host": "www.allowed.example", "dlp": {"outbound": "redact", "inbound": "block"}},
+    {"host": "www.allowed.example", "dlp": {"outbound": "redact", "inbound": "block"}, "log": 2},
     {"host": "api.allowed.example", "dlp": {"outbound": "supervise"}},
     {"host": "deep.www.allowed.example", "dlp": {"outbound": "off", "inbound": "off"}},
     {"host": "git.allowed.example", "preserve_auth": true},
@@ -88,6 +88,11 @@ equal "over HTTP/2" "before ghp_$stars behind" "$(post --http2 https://www.allow
 equal "in chunks" "before ghp_$stars behind" \
     "$(post -H 'Transfer-Encoding: chunked' https://www.allowed.example/mirror)"
 equal "in a query" "/echo?q=ghp_$stars" "$(fetch "https://www.allowed.example/echo?q=$token" | json 'd["path"]')"
+equal "in a path" "/echo/ghp_$stars" \
+    "$(fetch -o /dev/null "https://www.allowed.example/echo/$token"; grep -o '"path": "/echo/[^"]*' internet.log | tail -n 1 | cut -d'"' -f4)"
+path_recorded() { api GET 'decisions?limit=1000' | grep -q '"path":"/echo/ghp_\**"'; }
+check "which the record has with asterisks, too" eventually path_recorded
+equal "and nowhere else" 0 "$(api GET 'decisions?limit=1000' | grep -c "${token#ghp_}")"
 equal "compressed it cannot be: refused" dlp:github-token \
     "$(fetch -H 'Content-Encoding: gzip' --data-binary @body.gz https://www.allowed.example/mirror | rule)"
 
