@@ -200,6 +200,7 @@ json_t *bt_rules_narrow(const json_t *rules, const json_t *limits, bool *ret_is_
     const char *tls = json_string_value(json_object_get(rules, "tls"));
     bool is_opened = tls && strcmp(tls, "pass") == 0 && bt_narrow_needs_reading(limits);
     json_t *narrow = json_deep_copy(rules);
+    json_t *auth = json_object_get(narrow, "auth");
 
     if (is_opened)
         json_object_del(narrow, "tls");
@@ -207,9 +208,12 @@ json_t *bt_rules_narrow(const json_t *rules, const json_t *limits, bool *ret_is_
         if (json_object_get(limits, flags[i]))
             json_object_del(narrow, flags[i]);
     }
-    if (json_object_get(limits, "auth") && json_object_get(narrow, "auth")) {
-        /* Without it the route would allow in clear what it did not before. */
-        json_object_set_new(narrow, "auth", json_pack("{s:s}", "scheme", "none"));
+    if (json_object_get(limits, "auth") && auth) {
+        /* Without it the route would allow in clear, and in the credential's field, what it did not before.
+         */
+        json_object_set_new(
+            narrow, "auth",
+            json_pack("{s:s, s:O*}", "scheme", "none", "header", json_object_get(auth, "header")));
         json_object_del(narrow, "transparent");
     }
     if (!bt_narrow_list(narrow, limits, "methods", bt_narrow_methods) ||

@@ -125,7 +125,7 @@ void bt_credentials_strip(const struct bt_verdict *verdict, struct bt_message *h
     size_t kept = 0;
     for (size_t i = 0; i < head->field_count; i++) {
         bool is_replaced =
-            verdict->auth != BT_AUTH_NONE && is_named(head->fields[i].name, verdict->auth_header);
+            verdict->auth_header[0] != '\0' && is_named(head->fields[i].name, verdict->auth_header);
         bool is_stripped = verdict->strips_credentials && bt_policy_is_credential_field(head->fields[i].name);
         if (!is_replaced && !is_stripped)
             head->fields[kept++] = head->fields[i];

@@ -33,8 +33,8 @@ bool bt_credentials_have(const struct bt_credentials *credentials, const struct 
 int bt_credentials_apply(const struct bt_credentials *credentials, const struct bt_verdict *verdict,
                          struct bt_message *head, char field_text[BT_CREDENTIAL_FIELD_SIZE]) BT_MUST_CHECK;
 
-/* Takes out what the agent may not send: its own credentials where the verdict says so, and the field that is
- * written for it. bt_credentials_apply does this, too. */
+/* Takes out what the agent may not send: its own credentials where the verdict says so, and the field of the
+ * route's credential, whether that is injected or not. bt_credentials_apply does this, too. */
 void bt_credentials_strip(const struct bt_verdict *verdict, struct bt_message *head);
 
 /* What the filters look for: every value, and the canary. Borrowed; NULL when there is nothing. */

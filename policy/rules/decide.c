@@ -195,6 +195,8 @@ static void settle_auth(const struct bt_policy_route *route, const struct bt_pol
                "the route for this host carries a credential, which is never sent in clear", "use https://");
         return;
     }
+    /* The agent's own value of that field has no business there, whether one is injected or not. */
+    memcpy(verdict->auth_header, route->auth_header, sizeof(verdict->auth_header));
     if (route->auth == BT_AUTH_NONE)
         return;
     if (request->is_transparent && !route->injects_transparently) {
@@ -203,7 +205,6 @@ static void settle_auth(const struct bt_policy_route *route, const struct bt_pol
         return;
     }
     verdict->auth = route->auth;
-    memcpy(verdict->auth_header, route->auth_header, sizeof(verdict->auth_header));
     memcpy(verdict->credential, route->credential, sizeof(verdict->credential));
 }
 

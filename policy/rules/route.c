@@ -180,9 +180,10 @@ static int parse_auth_header(const json_t *auth, const struct place *place, stru
 {
     const json_t *value = json_object_get(auth, "header");
     const char *header = plain_text(value, 1, sizeof(route->auth_header) - 1);
-    if (route->auth != BT_AUTH_HEADER && value != NULL)
-        return route_fail(place, "\"auth\": \"header\" goes with the scheme \"header\" alone");
-    if (route->auth != BT_AUTH_HEADER)
+    bool is_chosen = route->auth == BT_AUTH_HEADER || route->auth == BT_AUTH_NONE;
+    if (!is_chosen && value != NULL)
+        return route_fail(place, "\"auth\": \"header\" goes with the schemes \"header\" and \"none\" alone");
+    if (!is_chosen || (route->auth == BT_AUTH_NONE && value == NULL))
         header = "authorization";
     if (header == NULL || !is_token(header) || !is_lower_case(header) || is_framing_field(header))
         return route_fail(place,
@@ -215,10 +216,10 @@ static int parse_auth(const json_t *item, const struct place *place, struct bt_p
         return route_fail(place, "\"auth\": \"scheme\" is not bearer, basic, header or none");
     route->auth = (enum bt_auth_scheme)scheme;
     route->needs_tls = true;
-    if (route->auth == BT_AUTH_NONE && json_object_size(auth) > 1)
-        return route_fail(place, "\"auth\": the scheme \"none\" has neither \"header\" nor \"from\"");
+    if (route->auth == BT_AUTH_NONE && json_object_get(auth, "from") != NULL)
+        return route_fail(place, "\"auth\": the scheme \"none\" has no \"from\"");
     if (route->auth == BT_AUTH_NONE)
-        return 0;
+        return parse_auth_header(auth, place, route);
     const char *from = plain_text(json_object_get(auth, "from"), 1, sizeof(route->credential) - 1);
     if (from == NULL || strspn(from, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(from) ||
         from[0] == '-')

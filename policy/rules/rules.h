@@ -73,8 +73,10 @@ struct bt_verdict {
     bool is_intercepted;     /* TLS is opened; false: passed through by its SNI */
     bool may_be_private;     /* answers in private ranges are acceptable for this route */
     bool strips_credentials; /* fields that bt_policy_is_credential_field names are the agent's own: remove */
-    enum bt_auth_scheme auth;                 /* BT_AUTH_NONE: nothing is injected */
-    char auth_header[BT_AUTH_HEADER_SIZE];    /* lower case; "authorization" for bearer and basic */
+    enum bt_auth_scheme auth; /* BT_AUTH_NONE: nothing is injected */
+    /* Lower case; "authorization" for bearer and basic. What the agent sends in it is removed; it is also
+     * there, with BT_AUTH_NONE, where the route has a credential that is not injected. */
+    char auth_header[BT_AUTH_HEADER_SIZE];
     char credential[BT_CREDENTIAL_NAME_SIZE]; /* its name, not its value */
     struct bt_dlp dlp;
     enum bt_log_level log;

@@ -24,6 +24,8 @@ rules='{"host": "api.allowed.example", "methods": ["GET", "POST"], "paths": ["/e
        {"host": "git.allowed.example", "auth": {"scheme": "basic", "from": "two"}, "transparent": "credentials"},
        {"host": "www.allowed.example", "headers": {"x-team": "red"}},
        {"host": "deep.www.allowed.example", "preserve_auth": true},
+       {"host": "other.example", "auth": {"scheme": "header", "header": "x-special", "from": "one"}},
+       {"host": "narrow.example", "auth": {"scheme": "none", "header": "x-special"}},
        {"host": "allowed.example"}'
 credentials() { echo "{\"one\": \"$first\", \"two\": \"$second\"}"; }
 register_with() { # ROUTES CREDENTIALS
@@ -72,6 +74,12 @@ fetch --resolve git.allowed.example:443:10.243.0.6 -o /dev/null https://git.allo
 equal "transparent, where the route says so" "Basic $(printf %s "$second" | base64 -w0)" "$(seen /bytes/3 authorization)"
 fetch --resolve api.allowed.example:443:10.243.0.6 -o /dev/null $api_url/v1/x
 equal "and nowhere else" none "$(seen /v1/x x-api-key)"
+fetch --resolve other.example:443:10.243.0.6 -o /dev/null -H 'X-Special: mine' https://other.example/bytes/4
+equal "the agent's own neither, in the credential's field" "none */*" "$(seen /bytes/4 x-special) $(seen /bytes/4 accept)"
+fetch -x $proxy -o /dev/null -H 'X-Special: mine' https://narrow.example/bytes/5
+equal "nor where the credential was taken away" "none */*" "$(seen /bytes/5 x-special) $(seen /bytes/5 accept)"
+fetch -x $proxy -o /dev/null -H 'X-Special: mine' https://allowed.example/bytes/6
+equal "where none was meant it is a field like others" mine "$(seen /bytes/6 x-special)"
 
 # ---- refusals ----------------------------------------------------------------------------------------------------------
 refusal() { fetch -x $proxy "$@" | json '"%s|%s" % (d["rule"], d["hint"])'; }

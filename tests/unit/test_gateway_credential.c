@@ -105,7 +105,13 @@ static void test_bounds(void **state)
     /* Nothing to inject: the agent's own are taken out all the same, or kept when the route says so. */
     assert_int_equal(bt_credentials_apply(NULL, &verdict, &head, text), 0);
     assert_int_equal(head.field_count, 2);
-    verdict.strips_credentials = false;
+    /* The route has a credential that is not injected here: its field is closed all the same. */
+    memcpy(verdict.auth_header, "x-special", sizeof("x-special"));
+    head = request();
+    assert_int_equal(bt_credentials_apply(NULL, &verdict, &head, text), 0);
+    assert_int_equal(head.field_count, 1);
+    assert_null(value_of(&head, "x-special").data);
+    verdict = (struct bt_verdict){.is_allowed = true};
     head = request();
     assert_int_equal(bt_credentials_apply(NULL, &verdict, &head, text), 0);
     assert_int_equal(head.field_count, 4);

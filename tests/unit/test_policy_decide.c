@@ -252,6 +252,7 @@ static void test_credentials(void **state)
     bt_policy_decide(policy, &request, &verdict);
     assert_true(verdict.is_allowed);
     assert_int_equal(verdict.auth, BT_AUTH_NONE);
+    assert_string_equal(verdict.auth_header, "x-api-key"); /* the agent's own does not pass either */
     request.path = slice("/");
     bt_policy_decide(policy, &request, &verdict);
     assert_int_equal(verdict.auth, BT_AUTH_BEARER);
@@ -265,6 +266,23 @@ static void test_credentials(void **state)
     assert_int_equal(json_array_size(names), 2);
     assert_string_equal(json_string_value(json_array_get(names, 0)), "one");
     json_decref(names);
+    bt_policy_free(policy);
+}
+
+/* A credential that a policy above took away leaves its field closed. */
+static void test_no_credential(void **state)
+{
+    struct bt_policy *policy = policy_of(
+        "{'host': 'a.example', 'auth': {'scheme': 'none'}}, {'host': 'b.example', 'auth': {'scheme': 'none',"
+        " 'header': 'x-special'}}, {'host': 'c.example'}");
+    struct bt_verdict verdict = ask(policy, "GET", "a.example", "/");
+    (void)state;
+    assert_int_equal(verdict.auth, BT_AUTH_NONE);
+    assert_string_equal(verdict.auth_header, "authorization");
+    verdict = ask(policy, "GET", "b.example", "/");
+    assert_int_equal(verdict.auth, BT_AUTH_NONE);
+    assert_string_equal(verdict.auth_header, "x-special");
+    assert_string_equal(ask(policy, "GET", "c.example", "/").auth_header, "");
     bt_policy_free(policy);
 }
 
@@ -338,8 +356,8 @@ int main(void)
         cmocka_unit_test(test_documents),         cmocka_unit_test(test_pass_excludes),
         cmocka_unit_test(test_methods_and_paths), cmocka_unit_test(test_ambiguous_paths),
         cmocka_unit_test(test_headers),           cmocka_unit_test(test_credentials),
-        cmocka_unit_test(test_settings),          cmocka_unit_test(test_connections),
-        cmocka_unit_test(test_credential_fields),
+        cmocka_unit_test(test_no_credential),     cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_connections),       cmocka_unit_test(test_credential_fields),
     };
     return cmocka_run_group_tests_name("policy decide", tests, NULL, NULL);
 }

@@ -73,13 +73,17 @@ static json_t *make_rules(void)
         json_object_set_new(rules, "tls", json_string("pass"));
     } else {
         add_shared(rules);
-        unsigned kind = pick(4);
+        unsigned kind = pick(5);
         if (kind == 0)
             json_object_set_new(rules, "preserve_auth", json_true());
         if (kind == 1)
             json_object_set_new(rules, "auth",
                                 json_pack("{s:s, s:s}", "scheme", "bearer", "from", pick(2) ? "one" : "two"));
-        if (kind == 1 && pick(2))
+        if (kind == 2)
+            json_object_set_new(
+                rules, "auth",
+                json_pack("{s:s, s:s, s:s}", "scheme", "header", "header", "x-special", "from", "one"));
+        if ((kind == 1 || kind == 2) && pick(2))
             json_object_set_new(rules, "transparent", json_string("credentials"));
     }
     if (pick(3) == 0)
@@ -177,7 +181,8 @@ static const char *widened(const struct bt_verdict *before, const struct bt_verd
     if (after->auth != BT_AUTH_NONE &&
         (before->auth != after->auth || strcmp(before->credential, after->credential) != 0))
         return "another credential";
-    if (before->strips_credentials && !after->strips_credentials)
+    if ((before->strips_credentials && !after->strips_credentials) ||
+        (before->auth_header[0] != '\0' && strcmp(before->auth_header, after->auth_header) != 0))
         return "the agent's own credentials";
     if (before->is_intercepted && !after->is_intercepted)
         return "passed through";
