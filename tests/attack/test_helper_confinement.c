@@ -29,9 +29,9 @@
 
 /* Written down a second time on purpose: a call that slips into the filter has to be put here too. */
 static const long permitted[] = {
-    SYS_epoll_create1, SYS_epoll_wait, SYS_epoll_ctl, SYS_accept4, SYS_recvmsg,    SYS_recvfrom,
-    SYS_sendmsg,       SYS_sendto,     SYS_close,     SYS_openat,  SYS_write,      SYS_pwrite64,
-    SYS_poll,          SYS_brk,        SYS_munmap,    SYS_mremap,  SYS_exit_group, SYS_clock_gettime,
+    SYS_epoll_create1, SYS_epoll_wait, SYS_epoll_ctl, SYS_accept4,    SYS_recvmsg,
+    SYS_recvfrom,      SYS_sendmsg,    SYS_sendto,    SYS_close,      SYS_openat,
+    SYS_write,         SYS_pwrite64,   SYS_poll,      SYS_exit_group, SYS_clock_gettime,
 };
 
 typedef int (*deed)(long argument);
@@ -141,16 +141,15 @@ static void t_confinement_files(void **state)
 
 static int map_memory(long argument)
 {
-    return mmap(NULL, 4096, (int)argument, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED;
+    return syscall(SYS_mmap, NULL, 4096L, argument, (long)(MAP_PRIVATE | MAP_ANONYMOUS), -1L, 0L) == -1;
 }
 
-static void t_confinement_no_executable_memory(void **state)
+/* An engine that was taken over gets no page more than it had, executable or not. */
+static void t_confinement_no_more_memory(void **state)
 {
     need_confinement(state);
-    for (long protection = 0; protection < 8; protection++) {
-        int wanted = (protection & PROT_EXEC) != 0 ? 1000 + SIGSYS : 0;
-        assert_int_equal(confined(map_memory, protection), wanted);
-    }
+    for (long protection = 0; protection < 8; protection++)
+        assert_int_equal(confined(map_memory, protection), 1000 + SIGSYS);
 }
 
 static int do_ioctl(long request)
@@ -185,7 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_confinement_permitted_calls), cmocka_unit_test(t_confinement_every_system_call),
-        cmocka_unit_test(t_confinement_files),           cmocka_unit_test(t_confinement_no_executable_memory),
+        cmocka_unit_test(t_confinement_files),           cmocka_unit_test(t_confinement_no_more_memory),
         cmocka_unit_test(t_confinement_arguments),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
