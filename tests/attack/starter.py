@@ -67,7 +67,11 @@ class Call:
     """One call of the starter by a user, in some odd way."""
 
     def __init__(self, uid=ALICE, argv=(b"berth-helper-start",), environment=None, prepare=None, groups=(CLIENTS_GID,), stderr=True):
+        arguments = (ctypes.c_char_p * (len(argv) + 1))(*argv, None)
+        variables = [f"{name}={value}".encode() for name, value in (environment or {}).items()]
+        variables = (ctypes.c_char_p * (len(variables) + 1))(*variables, None)
         reader, writer = os.pipe()
+        became, becoming = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
@@ -75,13 +79,13 @@ class Call:
                 os.setgroups(groups)
                 os.setgid(uid)
                 os.setuid(uid)
+                os.close(becoming)
                 if stderr:
                     os.dup2(writer, 2)
+                path = STARTER.encode()
                 if prepare:
                     prepare()
-                arguments = (ctypes.c_char_p * (len(argv) + 1))(*argv, None)
-                variables = [f"{name}={value}".encode() for name, value in (environment or {}).items()]
-                libc.execve(STARTER.encode(), arguments, (ctypes.c_char_p * (len(variables) + 1))(*variables, None))
+                libc.execve(path, arguments, variables)  # nothing in between: after some deeds Python itself cannot go on
             finally:
                 os._exit(126)
         try:
@@ -89,6 +93,9 @@ class Call:
         except OSError:
             pass  # it has done so by itself, and executes already
         os.close(writer)
+        os.close(becoming)
+        os.read(became, 1)  # from now on it is that user's
+        os.close(became)
         self.reader = reader
         self.status = self.said = None
 
@@ -397,29 +404,55 @@ def traced():
     expect(True, eventually(lambda: not programs(), 30), "processes that are left")
 
 
+def closed_pids():
+    """Of the programs' processes those that have no uid but root's or the engine's, with that uid. To be asked as root."""
+    found = {}
+    for pid in programs():
+        try:
+            uids = set(map(int, status_of(pid)["Uid"].split()))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
+        if uids in ({0}, {HELPER_UID}):
+            found[pid] = uids.pop()
+    return found
+
+
+def open_to_alice(pid):
+    """What she may do to a process, by name. It may end meanwhile, but not become hers."""
+    acts = {"signal": lambda: os.kill(pid, signal.SIGCONT), "memory": lambda: os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY)),
+            "descriptors": lambda: os.listdir(f"/proc/{pid}/fd"), "program": lambda: os.readlink(f"/proc/{pid}/exe"),
+            "environment": lambda: os.close(os.open(f"/proc/{pid}/environ", os.O_RDONLY))}
+    done = []
+    with as_user(ALICE):
+        for name, act in acts.items():
+            try:
+                act()
+                done.append(name)
+            except OSError:
+                pass
+        if libc.ptrace(0x4206, pid, 0, 0) == 0:  # PTRACE_SEIZE
+            done.append("ptrace")
+    return done
+
+
 def processes_are_closed():
     """While it starts, and afterwards: no process of it that is root's or the engine's can be traced, read or signalled."""
+    seen = set()
     for _ in range(10):
         one = Call()
-        time.sleep(random.random() * 0.01)
-        with as_user(ALICE):
-            for pid in programs():
-                if pid == one.pid:
-                    continue
-                try:
-                    is_root = os.stat(f"/proc/{pid}").st_uid == 0
-                except FileNotFoundError:
-                    continue
-                for act in (lambda pid=pid: os.kill(pid, signal.SIGUSR1), lambda pid=pid: open(f"/proc/{pid}/mem", "rb"),
-                            lambda pid=pid: os.listdir(f"/proc/{pid}/fd")):
-                    try:
-                        act()
-                    except OSError:
-                        continue
-                    if is_root and status_of(pid)["Uid"].split()[0] == "0":
-                        raise AssertionError("a process of root's is open to the caller")
-        one.wait()
+        while not os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            for pid, uid in closed_pids().items():
+                expect([], open_to_alice(pid), f"what Alice may do to a process of uid {uid}, while it starts")
+                seen.add(uid)
+        expect(SERVES, one.wait(), f"status ({one.said!r})")
+        pid = engine_pid()
+        expect(True, eventually(lambda pid=pid: closed_pids() == {pid: HELPER_UID}, 20), "the engine alone is left")
+        expect([], open_to_alice(pid), "what Alice may do to the engine")
         end_engine()
+    expect({0, HELPER_UID}, seen, "uids of the processes that she tried to reach during a start")
+    with subprocess.Popen(["sleep", "300"], user=ALICE, group=CLIENTS_GID, extra_groups=[]) as own:
+        expect(5 + 1, len(open_to_alice(own.pid)), "what the same acts do to a process of hers")
+        own.kill()
 
 
 # ---- a11, a14: paths ------------------------------------------------------------------------------------------------------------

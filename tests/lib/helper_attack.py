@@ -128,18 +128,22 @@ def eventually(condition, seconds=5.0, pause=0.02):
 # ---- namespaces and users -------------------------------------------------------------------------------------------------
 
 class as_user:
-    """Inside it, this process acts as the uid, in the group that may connect (or another one)."""
+    """Inside it, this process acts as the uid, in the group that may connect (or another one). Its real uid too: that one
+    counts for signals."""
 
     def __init__(self, uid, gid=CLIENTS_GID):
         self.uid, self.gid = uid, gid
 
     def __enter__(self):
-        os.setegid(self.gid)
-        os.seteuid(self.uid)
+        self.groups = os.getgroups()
+        os.setgroups([])
+        os.setresgid(self.gid, self.gid, 0)
+        os.setresuid(self.uid, self.uid, 0)
 
     def __exit__(self, *_):
-        os.seteuid(0)
-        os.setegid(0)
+        os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
+        os.setgroups(self.groups)
 
 
 class in_network:
