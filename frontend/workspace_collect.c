@@ -18,6 +18,7 @@
 
 #define ARCHIVE_SLACK_BYTES (64ULL * 1024 * 1024)
 #define STAMPS_BYTES_MAX (256UL * 1024 * 1024)
+#define UNREADABLE_NAMED_MAX 100U
 
 /* A file that is not what it was. */
 struct pick {
@@ -36,7 +37,9 @@ struct collection {
     size_t pick_count;
     const char **removed; /* paths */
     size_t removed_count;
-    struct bt_list nested; /* folders with a .git of their own */
+    struct bt_list nested;   /* folders with a .git of their own */
+    const char **unreadable; /* folders, sorted */
+    size_t unreadable_count;
     struct bt_list notes;
 };
 
@@ -61,7 +64,7 @@ static bool is_nested(const struct collection *collection, const char *path, boo
 static bool is_wanted(struct collection *collection, const struct bt_workspace_stamp *stamp, bool is_new)
 {
     char text[BT_WORKSPACE_TEXT_SIZE];
-    if (stamp->type == 'g' || is_nested(collection, stamp->path, is_new))
+    if (is_nested(collection, stamp->path, is_new))
         return false;
     const char *refusal = bt_workspace_path_refusal(stamp->path);
     if (refusal == NULL && stamp->type != 'f' && stamp->type != 'l')
@@ -88,7 +91,56 @@ static void find_nested(struct collection *collection)
     }
 }
 
-/* Goes through both lists, which are sorted, side by side. A .git is not a file of either. */
+static void find_unreadable(struct collection *collection)
+{
+    char text[BT_WORKSPACE_TEXT_SIZE];
+    collection->unreadable = bt_new(collection->now.count + 1, sizeof *collection->unreadable);
+    for (size_t i = 0; i < collection->now.count; i++) {
+        const char *path = collection->now.items[i].path;
+        if (collection->now.items[i].type != 'u')
+            continue;
+        collection->unreadable[collection->unreadable_count++] = path;
+        if (collection->unreadable_count <= UNREADABLE_NAMED_MAX)
+            bt_list_add_format(&collection->notes, "%s cannot be read: what is in it is taken for unchanged",
+                               path[0] == '\0' ? "the workspace" : bt_workspace_printable(path, text));
+    }
+    if (collection->unreadable_count > UNREADABLE_NAMED_MAX)
+        bt_list_add_format(&collection->notes, "%zu more folders cannot be read",
+                           collection->unreadable_count - UNREADABLE_NAMED_MAX);
+}
+
+static int compare_path(const void *path, const void *item)
+{
+    return strcmp(path, *(const char *const *)item);
+}
+
+static bool is_unreadable(const struct collection *collection, const char *folder)
+{
+    return bsearch(folder, collection->unreadable, collection->unreadable_count,
+                   sizeof *collection->unreadable, compare_path) != NULL;
+}
+
+/* Whether the file's absence from the list means that it is gone, and not that nobody could look. */
+static bool is_gone(const struct collection *collection, const char *path)
+{
+    bt_auto_free char *folder = bt_string_copy(path);
+    if (collection->unreadable_count == 0)
+        return true;
+    for (char *slash = folder + strlen(folder); slash != NULL; slash = strrchr(folder, '/')) {
+        *slash = '\0';
+        if (is_unreadable(collection, folder))
+            return false;
+    }
+    return !is_unreadable(collection, "");
+}
+
+/* What is no file of either list. */
+static bool is_mark(const struct bt_workspace_stamp *stamp)
+{
+    return stamp->type == 'g' || stamp->type == 'u';
+}
+
+/* Goes through both lists, which are sorted, side by side. */
 static void compare(struct collection *collection)
 {
     const struct bt_workspace_stamps *before = &collection->before, *now = &collection->now;
@@ -98,11 +150,11 @@ static void compare(struct collection *collection)
         const struct bt_workspace_stamp *old = i < before->count ? &before->items[i] : NULL;
         const struct bt_workspace_stamp *new = j < now->count ? &now->items[j] : NULL;
         int order = old == NULL ? 1 : new == NULL ? -1 : strcmp(old->path, new->path);
-        if (old != NULL && order <= 0 && old->type == 'g') {
+        if (old != NULL && order <= 0 && is_mark(old)) {
             i++;
             continue;
         }
-        if (new != NULL && order >= 0 && new->type == 'g') {
+        if (new != NULL && order >= 0 && is_mark(new)) {
             j++;
             continue;
         }
@@ -111,7 +163,7 @@ static void compare(struct collection *collection)
         bool is_picked = new != NULL &&order >= 0 && !is_same &&is_wanted(collection, new, order > 0);
         if (is_picked)
             collection->picks[collection->pick_count++] = (struct pick){.stamp = new, .is_new = order > 0};
-        else if (order < 0 || (order == 0 && !is_same))
+        else if ((order < 0 && is_gone(collection, old->path)) || (order == 0 && !is_same))
             collection->removed[collection->removed_count++] = old->path;
         i += order <= 0;
         j += order >= 0;
@@ -301,8 +353,10 @@ static void note_missed(struct collection *collection)
     char text[BT_WORKSPACE_TEXT_SIZE];
     for (size_t i = 0; i < collection->pick_count; i++) {
         if (!collection->picks[i].is_taken)
-            bt_list_add_format(&collection->notes, "%s changed or went away while it was being read",
-                               bt_workspace_printable(collection->picks[i].stamp->path, text));
+            bt_list_add_format(
+                &collection->notes,
+                "%s is not in the patch: it cannot be read, or changed while it was being read",
+                bt_workspace_printable(collection->picks[i].stamp->path, text));
     }
 }
 
@@ -364,6 +418,7 @@ static int run_collection(struct collection *collection, struct bt_workspace_sum
     if (result < 0)
         return result;
     find_nested(collection);
+    find_unreadable(collection);
     compare(collection);
     result = drop_ignored(collection);
     if (result == 0)
@@ -397,6 +452,7 @@ int bt_workspace_collect(const struct bt_workspace_guest *guest, const char *sta
     bt_workspace_stamps_free(&collection.now);
     bt_workspace_clone_free(&collection.clone);
     bt_list_free(&collection.nested);
+    free(collection.unreadable);
     free(collection.picks);
     free(collection.removed);
     if (result < 0) {

@@ -108,7 +108,10 @@ int bt_workspace_ask(const struct bt_workspace_guest *guest, const struct bt_wor
             error, BT_EXIT_ERROR, EIO, NULL, "%s in the guest ended with status %d: %s", ask->arguments[0],
             status, bt_workspace_printable(collector.errors.data == NULL ? "" : collector.errors.data, text));
     }
-    bt_buffer_free(&collector.errors);
+    if (result == 0 && ask->ret_errors != NULL)
+        *ask->ret_errors = collector.errors;
+    else
+        bt_buffer_free(&collector.errors);
     if (result < 0) {
         bt_buffer_free(&collector.output);
         return result;
@@ -128,28 +131,58 @@ static int ask_plain(const struct bt_workspace_guest *guest, bool is_root, const
     return bt_workspace_ask(guest, &ask, &output, NULL, error);
 }
 
-/* ctime (%C@) is what makes a stamp trustworthy: the agent can set every other time, but not that one. */
+/* A folder that vanished while find read it leaves the rest of the list good. Whatever else find says means
+ * that files are missing from the list, which would look as if the agent had deleted them. */
+static bool only_vanished(const char *errors, char ret_line[BT_WORKSPACE_TEXT_SIZE])
+{
+    static const char harmless[] = ": No such file or directory";
+    size_t own = strlen(harmless);
+    while (*errors != '\0') {
+        size_t length = strcspn(errors, "\n");
+        bt_auto_free char *line = bt_string_format("%.*s", (int)length, errors);
+        if (errors[length] == '\0' || length < own || strcmp(line + length - own, harmless) != 0) {
+            (void)bt_workspace_printable(line, ret_line);
+            return false;
+        }
+        errors += length + 1;
+    }
+    return true;
+}
+
+/* ctime (%C@) is what makes a stamp trustworthy: the agent can set every other time, but not that one. Not
+ * every guest's reader may enter every folder: those are listed as such, and nothing below them. */
 int bt_workspace_stamps_ask(const struct bt_workspace_guest *guest, struct bt_buffer *ret_text,
                             struct bt_error *error)
 {
-    static const char *const arguments[] = {
-        "find", ".",       "-mindepth",   "1",       "-name",
-        ".git", "-printf", "g - 0 %P\\0", "-prune",  "-o",
-        "!",    "-type",   "d",           "-printf", "%y %m:%i:%T@:%C@ %s %P\\0",
-        NULL};
+    static const char *const arguments[] = {"find",        ".",
+                                            "-name",       ".git",
+                                            "-printf",     "g - 0 %P\\0",
+                                            "-prune",      "-o",
+                                            "-type",       "d",
+                                            "(",           "!",
+                                            "-readable",   "-o",
+                                            "!",           "-executable",
+                                            ")",           "-printf",
+                                            "u - 0 %P\\0", "-prune",
+                                            "-o",          "!",
+                                            "-type",       "d",
+                                            "-printf",     "%y %m:%i:%T@:%C@ %s %P\\0",
+                                            NULL};
+    bt_auto_buffer errors = {0};
+    char line[BT_WORKSPACE_TEXT_SIZE] = "it did not say why";
     const struct bt_workspace_ask ask = {
-        .arguments = arguments, .is_reader = true, .limit = LISTING_BYTES_MAX};
+        .arguments = arguments, .is_reader = true, .limit = LISTING_BYTES_MAX, .ret_errors = &errors};
     int status = 0;
-    /* A folder that vanished while find read it makes its status 1: the rest of the list is good. */
     int result = bt_workspace_ask(guest, &ask, ret_text, &status, error);
     if (result < 0)
         return bt_error_prefix(error, "cannot list %s in the guest", guest->folder);
-    if (status > 1) {
-        bt_buffer_free(ret_text);
-        return bt_fail(error, BT_EXIT_ERROR, EIO, "the guest's image needs find (Debian: findutils)",
-                       "cannot list %s in the guest: find ended with status %d", guest->folder, status);
-    }
-    return 0;
+    if (status == 0 || (status == 1 && errors.length > 0 && only_vanished(errors.data, line)))
+        return 0;
+    bt_buffer_free(ret_text);
+    return bt_fail(error, BT_EXIT_ERROR, EIO,
+                   status > 1 ? "the guest's image needs find (Debian: findutils)"
+                              : "berth exec shows what is wrong there; then try again",
+                   "cannot list %s in the guest: find ended with status %d: %s", guest->folder, status, line);
 }
 
 static int compare_stamps(const void *left, const void *right)
@@ -164,7 +197,7 @@ static bool parse_stamp(char *record, struct bt_workspace_stamp *ret_stamp)
     char *stamp = record[0] != '\0' && record[1] == ' ' ? record + 2 : NULL;
     char *size = stamp == NULL ? NULL : strchr(stamp, ' ');
     char *path = size == NULL ? NULL : strchr(size + 1, ' ');
-    if (path == NULL || path[1] == '\0')
+    if (path == NULL || (path[1] == '\0' && record[0] != 'u'))
         return false;
     *size++ = '\0';
     *path++ = '\0';

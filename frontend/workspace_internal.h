@@ -170,7 +170,8 @@ struct bt_workspace_ask {
     const char *repository;       /* GIT_DIR, or NULL */
     const void *input;
     size_t input_length;
-    size_t limit; /* bytes of output */
+    size_t limit;                 /* bytes of output */
+    struct bt_buffer *ret_errors; /* the beginning of what it wrote to standard error; or NULL */
 };
 int bt_workspace_ask(const struct bt_workspace_guest *guest, const struct bt_workspace_ask *ask,
                      struct bt_buffer *ret_output, int *ret_status, struct bt_error *error);
@@ -186,7 +187,9 @@ int bt_workspace_sink_write(void *context, bool is_stderr, const char *data, siz
 
 /* One file in the guest, as find(1) saw it. */
 struct bt_workspace_stamp {
-    char type; /* 'f', 'l', 'g' (a .git: the path is of the folder that holds it), else another kind */
+    /* 'f', 'l', 'g' (a .git: the path is of the folder that holds it), 'u' (a folder that cannot be read; ""
+     * is the workspace itself), else another kind */
+    char type;
     const char *stamp; /* mode, inode, size, times: equal means unchanged */
     uint64_t size;
     const char *path;

@@ -496,6 +496,100 @@ static void test_full_disk(void **state)
     assert_int_equal(status, 0);
 }
 
+/* As in a container, where nobody has a right over the agent's files: the reader is a user like any other. */
+static int run_without_rights(void *context, const struct bt_guest_command *command, int *ret_status,
+                              struct bt_error *error)
+{
+    static const char *const lowered[] = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
+    const char *arguments[64];
+    size_t count = 0;
+    for (size_t i = 0; geteuid() == 0 && i < BT_ARRAY_LENGTH(lowered); i++)
+        arguments[count++] = lowered[i];
+    for (size_t i = 0; command->arguments[i] != NULL; i++)
+        arguments[count++] = command->arguments[i];
+    arguments[count] = NULL;
+    struct bt_guest_command copy = *command;
+    copy.arguments = arguments;
+    return local_run(context, &copy, ret_status, error);
+}
+
+static bool has_note(const struct scene *scene, const char *first, const char *second)
+{
+    for (size_t i = 0; i < scene->summary.notes.count; i++)
+        if (strncmp(scene->summary.notes.items[i], first, strlen(first)) == 0 &&
+            strstr(scene->summary.notes.items[i], second) != NULL)
+            return true;
+    return false;
+}
+
+static void launch_without_rights(struct scene *scene)
+{
+    run_in(scene->folder, "chmod 755 . guest state");
+    launch(scene);
+    run_in(scene->folder, "test $(id -u) != 0 || chown -R 65534:65534 guest; mkdir -p store");
+    scene->link.run = run_without_rights;
+    expect_ok(scene, bt_workspace_settle(&scene->link, scene->state, &scene->error));
+}
+
+/* What nobody can look at is not taken for deleted. */
+static void test_unreadable_folders_are_unchanged(void **state)
+{
+    struct scene *scene = *state;
+    run_in(scene->host, "mkdir -p open/locked/deep listed sub; echo 1 > open/locked/deep/f; echo 1 > "
+                        "open/locked/g; echo 1 > listed/h; echo 1 > open/gone; echo 1 > sub/file");
+    launch_without_rights(scene);
+    run_in(scene->guest, "echo 2 > open/locked/g; rm open/gone; chmod 000 open/locked; chmod 644 listed; "
+                         "chmod 000 sub/file");
+    collect(scene);
+    assert_true(has_note(scene, "open/locked ", "cannot be read"));
+    assert_true(has_note(scene, "listed ", "cannot be read"));
+    assert_true(has_note(scene, "sub/file ", "cannot be read"));
+    expect_ok(scene, apply(scene));
+    run_in(scene->host, "test \"$(cat open/locked/deep/f open/locked/g listed/h sub/file)\" = "
+                        "\"$(printf '1\\n1\\n1\\n1')\"; test ! -e open/gone");
+}
+
+static void test_an_unreadable_workspace_is_unchanged(void **state)
+{
+    struct scene *scene = *state;
+    run_in(scene->host, "mkdir d; echo 1 > d/f; echo 1 > g");
+    launch_without_rights(scene);
+    run_in(scene->folder, "chmod 100 guest"); /* it can be entered, so that find starts */
+    collect(scene);
+    run_in(scene->folder, "chmod 755 guest");
+    assert_true(has_note(scene, "the workspace ", "cannot be read"));
+    assert_int_equal(scene->summary.changed_count, 0);
+}
+
+/* find that fails for another reason than a file that went away says nothing about what is there. */
+static int run_failing(void *context, const struct bt_guest_command *command, int *ret_status,
+                       struct bt_error *error)
+{
+    static const char *const loud[] = {"sh", "-c", "echo \"find: './d': $0\" >&2; exit 1", NULL, NULL};
+    const char *arguments[BT_ARRAY_LENGTH(loud)];
+    struct bt_guest_command copy = *command;
+    memcpy(arguments, loud, sizeof(loud));
+    arguments[3] = context;
+    copy.arguments = arguments;
+    return local_run(NULL, &copy, ret_status, error);
+}
+
+static void test_a_list_with_holes_is_refused(void **state)
+{
+    struct scene *scene = *state;
+    struct bt_buffer text = {0};
+    char failing[] = "Input/output error", vanished[] = "No such file or directory";
+    run_in(scene->host, "mkdir d; echo 1 > d/f");
+    launch(scene);
+    scene->link.run = run_failing;
+    scene->link.context = failing;
+    assert_int_equal(bt_workspace_stamps_ask(&scene->link, &text, &scene->error), -EIO);
+    assert_non_null(strstr(scene->error.message, "'./d': Input/output error"));
+    scene->link.context = vanished;
+    expect_ok(scene, bt_workspace_stamps_ask(&scene->link, &text, &scene->error));
+    bt_buffer_free(&text);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scene_open, scene_close)
@@ -515,6 +609,9 @@ int main(void)
         TEST(test_killed_while_applying),
         TEST(test_leftovers_of_a_killed_git),
         TEST(test_full_disk),
+        TEST(test_unreadable_folders_are_unchanged),
+        TEST(test_an_unreadable_workspace_is_unchanged),
+        TEST(test_a_list_with_holes_is_refused),
     };
     return cmocka_run_group_tests_name("workspace_hostile", tests, NULL, NULL);
 }
