@@ -70,12 +70,19 @@ static int provide(const struct bt_paths *paths, const char *recipe, const struc
     return result < 0 ? result : bt_docker_image_provide(&docker, &image, progress, error);
 }
 
-/* Other volumes than an agent's are made with the container. */
+/* An agent begins with nothing of an earlier one of its name: an engine hands out a volume that is there as
+ * if it were new. Other volumes than an agent's are made with the container. */
 static int prepare(const struct bt_guest_plan *plan, struct bt_error *error)
 {
     struct bt_docker docker;
-    int result = plan->role == BT_GUEST_AGENT ? bt_docker_connect(&docker, error) : 0;
-    return result < 0 || plan->role != BT_GUEST_AGENT ? result : bt_docker_volumes_make(&docker, plan, error);
+    if (plan->role != BT_GUEST_AGENT)
+        return 0;
+    int result = bt_docker_connect(&docker, error);
+    if (result == 0)
+        result = bt_docker_remove(&docker, &plan->identity, true, error);
+    if (result < 0)
+        return bt_error_prefix(error, "cannot remove what an earlier agent of this name left");
+    return bt_docker_volumes_make(&docker, plan, error);
 }
 
 static uint32_t gateway_address(const struct bt_helper_lease *lease)

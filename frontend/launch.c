@@ -201,18 +201,32 @@ static int run_keeper(struct launch *launch, json_t **ret_facts, struct bt_error
                       : bt_keeper_follow(&handle, launch->request->progress, launch->steps, ret_facts, error);
 }
 
-/* The keeper undoes a launch that failed in its hands; this does the rest, and what a keeper could not do. */
+/* What a keeper that died made: nobody else will look for it as long as the name is free. */
+static int undo_made(const struct launch *launch, struct bt_error *error)
+{
+    const struct bt_guest_identity identity = {launch->request->paths->state, launch->row.environment,
+                                               BT_GUEST_AGENT, launch->row.name};
+    struct bt_agent row;
+    if (launch->row.folder[0] == '\0' ||
+        bt_state_get(launch->state, launch->row.id, &row, error) == -ENOENT) /* the keeper did all of it */
+        return 0;
+    int result = launch->backend->cleanup(&identity, true, error);
+    int removed = bt_tree_remove(launch->row.folder, result < 0 ? NULL : error);
+    return result < 0 ? result : removed;
+}
+
+/* The keeper undoes a launch that failed in its hands; this does the rest, and what a keeper could not do.
+ * The row goes last: until then the name is this launch's. */
 static void undo(struct launch *launch)
 {
     struct bt_error error = {0};
-    int result;
-    int attempt = 0;
+    int attempt = 0, deleted;
+    int result = undo_made(launch, &error);
     do { /* a row that stays would hold the name */
-        result = bt_state_delete(launch->state, launch->row.id, &error);
-    } while (result == -EBUSY && ++attempt < UNDO_ATTEMPTS);
-    if (result == 0 && launch->row.folder[0] != '\0')
-        result = bt_tree_remove(launch->row.folder, &error);
-    if (result < 0 && launch->request->progress != NULL && launch->request->progress->report != NULL)
+        deleted = bt_state_delete(launch->state, launch->row.id, result < 0 ? NULL : &error);
+    } while (deleted == -EBUSY && ++attempt < UNDO_ATTEMPTS);
+    if ((result < 0 || deleted < 0) && launch->request->progress != NULL &&
+        launch->request->progress->report != NULL)
         launch->request->progress->report(launch->request->progress->context, error.message, 0, 0);
 }
 

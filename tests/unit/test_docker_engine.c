@@ -1,0 +1,206 @@
+/* The docker backend against an engine that is a thread of this test: what is asked of it, in which order,
+ * and what follows from answers that a real engine gives on its bad days only.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "backends/docker_internal.h"
+
+#define ANSWERS_MAX 8
+
+struct engine {
+    char folder[200];
+    int listen_fd;
+    pthread_t thread;
+    struct bt_docker docker;
+    struct {
+        const char *request, *status, *body; /* of requests that begin like this; others: 200 {} */
+    } answers[ANSWERS_MAX];
+    pthread_mutex_t lock;
+    struct bt_buffer log;  /* a line for each request: method and path without version */
+    bool was_upload_whole; /* the last body in chunks came to its end */
+};
+
+/* Reads a body of either form. Returns whether all of it came. */
+static bool read_body(FILE *stream, size_t length, bool is_chunked)
+{
+    char line[128];
+    while (is_chunked) {
+        if (fgets(line, sizeof(line), stream) == NULL)
+            return false;
+        length = strtoul(line, NULL, 16);
+        for (size_t i = 0; i < length + 2; i++)
+            if (fgetc(stream) == EOF)
+                return false;
+        if (length == 0)
+            return true;
+    }
+    for (size_t i = 0; i < length; i++)
+        if (fgetc(stream) == EOF)
+            return false;
+    return true;
+}
+
+static void answer(struct engine *engine, FILE *stream)
+{
+    char first[1024], line[1024], request[1024] = "";
+    size_t length = 0;
+    bool is_chunked = false;
+    const char *status = "200 OK", *body = "{}";
+    if (fgets(first, sizeof(first), stream) == NULL)
+        return;
+    while (fgets(line, sizeof(line), stream) != NULL && strcmp(line, "\r\n") != 0) {
+        if (strncmp(line, "Content-Length: ", 16) == 0)
+            length = strtoul(line + 16, NULL, 10);
+        is_chunked = is_chunked || strncmp(line, "Transfer-Encoding: chunked", 26) == 0;
+    }
+    bool is_whole = read_body(stream, length, is_chunked);
+    char *path = strchr(first, ' ');
+    char *below = path == NULL ? NULL : strchr(path + 2, '/');
+    if (below == NULL)
+        return;
+    *path = '\0';
+    below[strcspn(below, " \r\n")] = '\0';
+    (void)snprintf(request, sizeof(request), "%.20s %.900s", first, below);
+    (void)pthread_mutex_lock(&engine->lock);
+    if (bt_buffer_add_format(&engine->log, "%s\n", request) < 0)
+        abort();
+    if (is_chunked)
+        engine->was_upload_whole = is_whole;
+    for (size_t i = 0; i < ANSWERS_MAX && engine->answers[i].request != NULL; i++)
+        if (strncmp(request, engine->answers[i].request, strlen(engine->answers[i].request)) == 0) {
+            status = engine->answers[i].status;
+            body = engine->answers[i].body;
+        }
+    (void)pthread_mutex_unlock(&engine->lock);
+    (void)fprintf(stream, "HTTP/1.1 %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s", status,
+                  strlen(body), body);
+    (void)fflush(stream);
+}
+
+static void *serve(void *context)
+{
+    struct engine *engine = context;
+    int fd;
+    while ((fd = accept4(engine->listen_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+        FILE *stream = fdopen(fd, "r+");
+        answer(engine, stream);
+        (void)fclose(stream);
+    }
+    return NULL;
+}
+
+static int open_engine(void **state)
+{
+    struct engine *engine = bt_new(1, sizeof(*engine));
+    const char *temporary = getenv("TMPDIR");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(engine->folder, sizeof(engine->folder), "%s/engine-XXXXXX",
+                   temporary == NULL ? "/tmp" : temporary);
+    assert_non_null(mkdtemp(engine->folder));
+    (void)snprintf(engine->docker.socket_path, sizeof(engine->docker.socket_path), "%s/s", engine->folder);
+    assert_true(strlen(engine->docker.socket_path) < sizeof(address.sun_path));
+    memcpy(address.sun_path, engine->docker.socket_path, strlen(engine->docker.socket_path));
+    engine->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(engine->listen_fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(listen(engine->listen_fd, 16), 0);
+    (void)snprintf(engine->docker.version, sizeof(engine->docker.version), "1.41");
+    assert_int_equal(pthread_mutex_init(&engine->lock, NULL), 0);
+    assert_int_equal(pthread_create(&engine->thread, NULL, serve, engine), 0);
+    bt_auto_free char *host = bt_string_format("unix://%s", engine->docker.socket_path);
+    assert_int_equal(setenv("DOCKER_HOST", host, 1), 0);
+    *state = engine;
+    return 0;
+}
+
+static int close_engine(void **state)
+{
+    struct engine *engine = *state;
+    (void)shutdown(engine->listen_fd, SHUT_RDWR);
+    (void)pthread_join(engine->thread, NULL);
+    (void)close(engine->listen_fd);
+    (void)pthread_mutex_destroy(&engine->lock);
+    bt_buffer_free(&engine->log);
+    assert_int_equal(bt_tree_remove(engine->folder, NULL), 0);
+    free(engine);
+    return unsetenv("DOCKER_HOST");
+}
+
+static void will_answer(struct engine *engine, const char *request, const char *status, const char *body)
+{
+    size_t i = 0;
+    while (engine->answers[i].request != NULL)
+        i++;
+    assert_true(i < ANSWERS_MAX);
+    engine->answers[i].request = request;
+    engine->answers[i].status = status;
+    engine->answers[i].body = body;
+}
+
+/* Where in the log a line begins like this; fails when there is none. */
+static const char *asked(const struct engine *engine, const char *request)
+{
+    const char *at = engine->log.data == NULL ? "" : engine->log.data;
+    for (; *at != '\0'; at = strchr(at, '\n') + 1)
+        if (strncmp(at, request, strlen(request)) == 0)
+            return at;
+    fail_msg("never asked: %s; but:\n%s", request, engine->log.data);
+    return NULL;
+}
+
+static const struct bt_guest_identity one = {"/nonexistent/state", "live", BT_GUEST_AGENT, "one"};
+
+/* An engine hands out a volume that is there as if it were new. */
+static void an_agent_begins_with_new_volumes(void **state)
+{
+    struct engine *engine = *state;
+    static const char *const suffixes[] = {"home", "workspace", "base"};
+    const struct bt_guest_plan plan = {.role = BT_GUEST_AGENT, .identity = one, .disk_bytes = 1U << 20};
+    struct bt_error error = {0};
+    char name[BT_DOCKER_NAME_SIZE];
+    will_answer(engine, "GET ", "200 OK", "{\"ApiVersion\":\"1.41\",\"MinAPIVersion\":\"1.12\"}");
+    bt_docker_name(&one, name);
+    assert_int_equal(bt_backend_docker.prepare(&plan, &error), 0);
+    const char *made = asked(engine, "POST /volumes/create");
+    bt_auto_free char *container = bt_string_format("DELETE /containers/%s?", name);
+    assert_true(asked(engine, container) < made);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(suffixes); i++) {
+        bt_auto_free char *removed = bt_string_format("DELETE /volumes/%s.%s", name, suffixes[i]);
+        assert_true(asked(engine, removed) < made);
+    }
+}
+
+static void old_volumes_that_stay_are_an_error(void **state)
+{
+    struct engine *engine = *state;
+    const struct bt_guest_plan plan = {.role = BT_GUEST_AGENT, .identity = one, .disk_bytes = 1U << 20};
+    struct bt_error error = {0};
+    will_answer(engine, "GET ", "200 OK", "{\"ApiVersion\":\"1.41\",\"MinAPIVersion\":\"1.12\"}");
+    will_answer(engine, "DELETE /volumes/", "409 Conflict", "{\"message\":\"volume is in use\"}");
+    assert_true(bt_backend_docker.prepare(&plan, &error) < 0);
+    assert_non_null(strstr(error.message, "earlier agent of this name"));
+    assert_non_null(strstr(error.message, "volume is in use"));
+    assert_null(strstr(engine->log.data, "/volumes/create"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_engine, close_engine)
+    const struct CMUnitTest tests[] = {
+        TEST(an_agent_begins_with_new_volumes),
+        TEST(old_volumes_that_stay_are_an_error),
+    };
+    return cmocka_run_group_tests_name("docker_engine", tests, NULL, NULL);
+}
