@@ -51,7 +51,7 @@ struct source {
     const struct bt_image *image;
     const char *init_path;
     int write_fd, read_fd;
-    int result;
+    int result; /* of the thread; good to read once the pipe has ended */
     struct bt_error error;
     const struct bt_progress *progress;
     uint64_t bytes;
@@ -90,6 +90,8 @@ static ssize_t read_tar(void *context, char *ret_data, size_t size)
         continue;
     if (count < 0)
         return -errno;
+    if (count == 0) /* the request breaks off, so that half an image is none */
+        return source->result;
     source->bytes += (uint64_t)count;
     if (source->progress != NULL && source->progress->report != NULL &&
         (source->bytes >> 22) != ((source->bytes - (uint64_t)count) >> 22))
@@ -168,7 +170,7 @@ static int export_and_import(const struct bt_docker *docker, const char *name, c
         bt_fd_close(&source->write_fd);
     if (source->result < 0 && source->result != -EPIPE) {
         *error = source->error;
-        return source->result;
+        result = source->result;
     }
     return result;
 }
@@ -220,8 +222,12 @@ int bt_docker_image_provide(const struct bt_docker *docker, const struct bt_imag
     }
     struct source source = {.image = image, .init_path = init_path, .progress = progress};
     result = export_and_import(docker, name, digest, &source, error);
-    if (result < 0)
+    if (result < 0) {
+        bt_auto_free char *half = bt_string_format("/images/%s", name);
+        if (source.result < 0) /* an engine that had it all the same */
+            (void)bt_docker_call(docker, "DELETE", half, NULL, NULL, NULL);
         return bt_error_prefix(error, "cannot give the image %s to the container engine", image->name);
+    }
     remove_older(docker, name);
     return 0;
 }

@@ -36,6 +36,7 @@ struct export
     char path[PATH_SIZE];
     size_t path_length;
     int depth;
+    int tar_fd;
     int result;
     struct bt_error *error;
     char chunk[CHUNK_SIZE];
@@ -54,6 +55,17 @@ static int fail_archive(struct export *export)
     export->result = bt_fail(export->error, BT_EXIT_ERROR, code, NULL, "cannot pass the image on: %s",
                              archive_error_string(export->archive));
     return export->result;
+}
+
+/* After a failure nothing more: libarchive would write the end of the archive, and it would look whole. */
+static la_ssize_t write_block(struct archive *archive, void *context, const void *data, size_t length)
+{
+    const struct export *export = context;
+    int result = export->result < 0 ? -ECANCELED : bt_write_all(export->tar_fd, data, length);
+    if (result == 0)
+        return (la_ssize_t)length;
+    archive_set_error(archive, -result, "%s", strerror(-result));
+    return -1;
 }
 
 static void note_name(struct export *export, const char *path)
@@ -224,7 +236,8 @@ static int export_initrd(struct export *export, const char *path)
     if (archive_read_open_filename(reader, path, CHUNK_SIZE) != ARCHIVE_OK)
         return bt_fail(export->error, BT_EXIT_ERROR, bt_archive_errno(reader), NULL, "cannot read %s: %s",
                        path, archive_error_string(reader));
-    while (export->result == 0 && archive_read_next_header(reader, &entry) == ARCHIVE_OK) {
+    int code = ARCHIVE_OK;
+    while (export->result == 0 && (code = archive_read_next_header(reader, &entry)) == ARCHIVE_OK) {
         note_name(export, archive_entry_pathname(entry));
         if (archive_write_header(export->archive, entry) < ARCHIVE_WARN)
             return fail_archive(export);
@@ -232,7 +245,14 @@ static int export_initrd(struct export *export, const char *path)
         while (export->result == 0 &&
                (got = archive_read_data(reader, export->chunk, sizeof(export->chunk))) > 0)
             (void)write_data(export, export->chunk, (size_t)got);
+        if (got < 0)
+            code = ARCHIVE_FATAL;
+        if (code != ARCHIVE_OK)
+            break;
     }
+    if (export->result == 0 && code != ARCHIVE_EOF)
+        export->result = bt_fail(export->error, BT_EXIT_ERROR, EIO, "build it again with berth image build",
+                                 "cannot read %s: %s", path, archive_error_string(reader));
     return export->result;
 }
 
@@ -271,8 +291,9 @@ int bt_image_export(const struct bt_image *image, const struct bt_image_addition
     export->additions = additions;
     export->addition_count = count;
     export->error = error;
+    export->tar_fd = tar_fd;
     if (archive_write_set_format_pax_restricted(archive) != ARCHIVE_OK ||
-        archive_write_open_fd(archive, tar_fd) != ARCHIVE_OK)
+        archive_write_open(archive, export, NULL, write_block, NULL) != ARCHIVE_OK)
         (void)fail_archive(export);
     if (export->result == 0)
         export->result =
@@ -282,6 +303,7 @@ int bt_image_export(const struct bt_image *image, const struct bt_image_addition
             (void)add(export, &additions[i]);
     if (export->result == 0 && archive_write_close(archive) != ARCHIVE_OK)
         (void)fail_archive(export);
+    bt_archive_free(&archive);
     int result = export->result;
     free(export);
     return result;

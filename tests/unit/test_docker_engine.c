@@ -2,8 +2,10 @@
  * and what follows from answers that a real engine gives on its bad days only.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,12 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include <archive.h>
+#include <archive_entry.h>
+
 #include "backends/docker_internal.h"
+#include "images/export.h"
 
 #define ANSWERS_MAX 8
 
@@ -195,12 +202,93 @@ static void old_volumes_that_stay_are_an_error(void **state)
     assert_null(strstr(engine->log.data, "/volumes/create"));
 }
 
+/* An initrd of one file; so many of its last bytes are missing. */
+static void make_image(const struct engine *engine, size_t missing, struct bt_image *ret_image)
+{
+    static char content[200000];
+    size_t used = 0;
+    memset(content, 'x', sizeof(content)); /* the end of a tar is zeros */
+    bt_auto_free char *data = bt_new(2 * sizeof(content), 1);
+    struct archive *archive = archive_write_new();
+    struct archive_entry *entry = archive_entry_new();
+    assert_int_equal(archive_write_set_format_cpio_newc(archive), ARCHIVE_OK);
+    assert_int_equal(archive_write_open_memory(archive, data, 2 * sizeof(content), &used), ARCHIVE_OK);
+    archive_entry_set_pathname(entry, "file");
+    archive_entry_set_mode(entry, S_IFREG | 0644);
+    archive_entry_set_size(entry, sizeof(content));
+    assert_int_equal(archive_write_header(archive, entry), ARCHIVE_OK);
+    assert_int_equal(archive_write_data(archive, content, sizeof(content)), sizeof(content));
+    archive_entry_free(entry);
+    assert_int_equal(archive_write_close(archive), ARCHIVE_OK);
+    assert_int_equal(archive_write_free(archive), ARCHIVE_OK);
+    *ret_image = (struct bt_image){.name = "infra", .digest = "0123"};
+    (void)snprintf(ret_image->path, sizeof(ret_image->path), "%s/initrd", engine->folder);
+    assert_int_equal(bt_file_write(ret_image->path, data, used - missing, 0600, NULL), 0);
+}
+
+static void an_image_is_given_whole(void **state)
+{
+    struct engine *engine = *state;
+    struct bt_error error = {0};
+    struct bt_image image;
+    make_image(engine, 0, &image);
+    will_answer(engine, "GET /images/berth", "404 Not Found", "{\"message\":\"no such image\"}");
+    will_answer(engine, "GET /images/json", "200 OK", "[]");
+    assert_int_equal(bt_docker_image_provide(&engine->docker, &image, NULL, &error), 0);
+    (void)asked(engine, "POST /images/create?");
+    assert_true(engine->was_upload_whole);
+}
+
+/* Neither does the upload end as if it were whole, nor is what an engine made of it kept. */
+static void half_an_image_is_none(void **state)
+{
+    struct engine *engine = *state;
+    struct bt_error error = {0};
+    struct bt_image image;
+    make_image(engine, 100000, &image);
+    engine->was_upload_whole = true;
+    will_answer(engine, "GET /images/berth", "404 Not Found", "{\"message\":\"no such image\"}");
+    assert_int_equal(bt_docker_image_provide(&engine->docker, &image, NULL, &error), -EIO);
+    assert_non_null(strstr(error.message, "cannot read"));
+    assert_non_null(strstr(error.message, "initrd"));
+    (void)asked(engine, "POST /images/create?");
+    (void)asked(engine, "DELETE /images/berth");
+    assert_false(engine->was_upload_whole);
+}
+
+static bool export_ends(const struct engine *engine, size_t missing, int wanted)
+{
+    struct bt_error error = {0};
+    struct bt_image image;
+    bt_auto_buffer tar = {0};
+    size_t zeros = 0;
+    make_image(engine, missing, &image);
+    bt_auto_free char *path = bt_string_format("%s/tar", engine->folder);
+    bt_auto_fd fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_int_equal(bt_image_export(&image, NULL, 0, fd, &error), wanted);
+    assert_int_equal(bt_file_read(path, 1UL << 20, &tar, &error), 0);
+    assert_true(tar.length > 10000);
+    while (zeros < 1024 && tar.data[tar.length - 1 - zeros] == '\0')
+        zeros++;
+    return zeros == 1024;
+}
+
+/* What was written of a tar before it failed is not closed as if that were all. */
+static void a_failed_export_has_no_end(void **state)
+{
+    const struct engine *engine = *state;
+    assert_true(export_ends(engine, 0, 0));
+    assert_false(export_ends(engine, 100000, -EIO));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_engine, close_engine)
     const struct CMUnitTest tests[] = {
-        TEST(an_agent_begins_with_new_volumes),
-        TEST(old_volumes_that_stay_are_an_error),
+        TEST(an_agent_begins_with_new_volumes), TEST(old_volumes_that_stay_are_an_error),
+        TEST(an_image_is_given_whole),          TEST(half_an_image_is_none),
+        TEST(a_failed_export_has_no_end),
     };
+    (void)signal(SIGPIPE, SIG_IGN); /* the engine answers who may be gone */
     return cmocka_run_group_tests_name("docker_engine", tests, NULL, NULL);
 }
