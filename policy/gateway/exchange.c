@@ -144,7 +144,16 @@ static void refuse_without_credential(struct bt_exchange *exchange, int code)
 
 static void send_request(struct bt_exchange *exchange)
 {
+    static const struct bt_refusal changed = {
+        503, "policy-changed", "the policy or a credential changed while the request was on its way",
+        "ask again"};
     struct bt_message head;
+    /* Its filters know the credentials of the version that allowed it, and would not take another one's out
+     * of the answer. */
+    if (exchange->session->agent->policy_version != exchange->policy_version) {
+        bt_exchange_refuse(exchange, &changed);
+        return;
+    }
     get_head(exchange, &head);
     char field_text[BT_CREDENTIAL_FIELD_SIZE];
     int applied =
@@ -280,6 +289,7 @@ static void on_identified(void *context, enum bt_identity identity)
     exchange->is_authorised = true;
     exchange->slot = exchange->session->agent->slot;
     exchange->generation = exchange->session->agent->generation;
+    exchange->policy_version = exchange->session->agent->policy_version;
     if (pass_filter(exchange))
         ask_upstream(exchange, exchange->is_complete && is_idempotent(exchange) ? INT64_MAX / 2 : FRESH_MS);
 }

@@ -37,6 +37,7 @@ struct bt_exchange {
     /* Whom it was authorised for, to see that it changed. */
     uint16_t slot;
     uint32_t generation;
+    uint64_t policy_version; /* the filters look for the secrets of this one */
     int64_t since_ms;
     struct bt_half request, response;
     bool is_authorised;      /* the policy allowed it once */

@@ -49,11 +49,15 @@ ports=
 for port in 9 8080 8443 8444 8445 8446 8447 8448; do
     ports="$ports, {\"host\": \"allowed.example:$port\"}"
 done
-register first 3 11 token-one "{\"host\": \"allowed.example\"}, {\"host\": \"www.allowed.example:8447\"},
+routes="{\"host\": \"allowed.example\"}, {\"host\": \"www.allowed.example:8447\"},
+    {\"host\": \"allowed.example:8449\", \"auth\": {\"scheme\": \"bearer\", \"from\": \"key\"}},
     {\"host\": \"api.allowed.example\", \"methods\": [\"GET\"], \"paths\": [\"/echo\", \"/v1/*\"],
      \"auth\": {\"scheme\": \"bearer\", \"from\": \"key\"}},
     {\"host\": \"other.example\", \"preserve_auth\": true},
-    {\"host\": \"git.allowed.example\", \"tls\": \"pass\"}$ports" '"credentials": {"key": "the-secret-of-the-user"}, "credential_key": "'"$(openssl rand -hex 32)"'"' >/dev/null
+    {\"host\": \"git.allowed.example\", \"tls\": \"pass\"}$ports"
+seal=$(openssl rand -hex 32)
+register_key() { register first 3 11 token-one "$routes" "\"credentials\": {\"key\": \"$1\"}, \"credential_key\": \"$seal\""; }
+register_key the-secret-of-the-user >/dev/null
 
 # ---- what an agent is shown ------------------------------------------------------------------------------------------------
 equal "HTTPS is opened" 'hello from the internet' "$(fetch https://allowed.example/hello)"
@@ -289,6 +293,47 @@ equal "a method that is not allowed" method-not-allowed "$(rule -X POST -d x htt
 equal "a path that is not allowed" path-not-allowed "$(rule https://api.allowed.example/hello)"
 equal "a path that could be another" path-ambiguous "$(rule --path-as-is https://api.allowed.example/v1/../hello)"
 
+# ---- a credential that changes while its request is on the way ---------------------------------------------------------------------------
+# This host takes a connection, and opens TLS in it when it is told to.
+cat >late.py <<'END'
+import socket, ssl
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("good.pem", "good.key")
+listener = socket.create_server(("203.0.113.10", 8449))
+print("ready", flush=True)
+is_late = True
+while True:
+    stream, _ = listener.accept()
+    print("connection", flush=True)
+    if is_late:
+        open("late.go").read()
+    is_late = False
+    stream = context.wrap_socket(stream, server_side=True)
+    head = b""
+    while b"\r\n\r\n" not in head and (part := stream.recv(4096)):
+        head += part
+    print(head, flush=True)
+    if head:
+        stream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nlate")
+    stream.close()
+END
+mkfifo late.go
+in_agent internet python3 late.py >late.out 2>&1 &
+check "a host that is late" eventually grep -q ready late.out
+fetch https://allowed.example:8449/ >late.json &
+late=$!
+check "has the connection" eventually grep -q connection late.out
+register_key another-secret-of-the-user >/dev/null
+is_another() { fetch -o /dev/null https://api.allowed.example/echo; grep -q another-secret-of-the-user internet.log; }
+check "while the credential changes" eventually is_another
+echo >late.go
+wait $late
+equal "the request is refused" policy-changed "$(json 'd["rule"]' <late.json)"
+check "and was not sent" eventually grep -qx "b''" late.out
+equal "again, it goes" late "$(fetch https://allowed.example:8449/)"
+equal "with the new one" 1 "$(grep -c 'Bearer another-secret-of-the-user' late.out)"
+equal "and nothing went with the old one" 0 "$(grep -c 'Bearer the-secret-of-the-user' late.out)"
+
 # ---- a passed connection that is revoked before its first byte ------------------------------------------------------------------------------
 in_agent one python3 -c '
 import base64, socket, ssl
@@ -312,9 +357,9 @@ equal "CONNECT, then a new policy without that host, before the ClientHello" 'op
 # ---- the records, and the end -----------------------------------------------------------------------------------------------------------------
 sleep 0.5
 api GET 'decisions?slot=3&generation=11&limit=1000' >decisions.json
-equal "the refusals are on record" "['bad-certificate', 'bad-request', 'bad-response', 'connect-failed', 'credential-needs-tls', 'host-mismatch', 'method-not-allowed', 'path-ambiguous', 'path-not-allowed', 'revoked', 'tls-failed']" \
+equal "the refusals are on record" "['bad-certificate', 'bad-request', 'bad-response', 'connect-failed', 'credential-needs-tls', 'host-mismatch', 'method-not-allowed', 'path-ambiguous', 'path-not-allowed', 'policy-changed', 'revoked', 'tls-failed']" \
     "$(json 'sorted({r["rule"] for r in d["decisions"] if not r["allowed"]} - {"bad-hello"})' <decisions.json)"
-equal "the credential is in no record, log or answer" '' "$(grep -l the-secret-of-the-user decisions.json gateway.log orchestrator.log)"
+equal "the credential is in no record, log or answer" '' "$(grep -l -e the-secret-of-the-user -e another-secret-of-the-user decisions.json gateway.log orchestrator.log)"
 gateway_world_end >end.log
 equal "gateway and orchestrator end clean, and said nothing" "0 " "$? $(cat end.log)"
 [ "$TAP_FAILED" = 0 ] || sed 's/^/# /' gateway.log orchestrator.log | tail -40
