@@ -213,21 +213,33 @@ static bool ends_with(const struct bt_scanner *scanner, size_t end, const char *
     return length <= end && memcmp(scanner->bytes + end - length, text, length) == 0;
 }
 
-/* Where the secret part of a match begins that ends at an offset: behind the first anchor of its detector in
- * the span that leads to it, at most BT_SCANNER_WINDOW before. */
-static uint64_t find_start(const struct bt_scanner *scanner, const struct bt_detector *detector, uint64_t end)
+/* Where the secret parts of what a detector looks for may begin, in the span that leads to the end of a
+ * match. */
+struct beginning {
+    uint64_t first; /* behind the first anchor, at most BT_SCANNER_WINDOW before the end */
+    uint64_t last; /* behind the last one: what stands before is another token, or the same one's beginning */
+};
+
+static struct beginning find_start(const struct bt_scanner *scanner, const struct bt_detector *detector,
+                                   uint64_t end)
 {
     size_t last = index_of(scanner, end), first = last;
     size_t lowest = last > BT_SCANNER_WINDOW ? last - BT_SCANNER_WINDOW : 0;
     while (first > lowest && is_in_span(detector->span, scanner->bytes[first - 1]))
         first--;
+    struct beginning start = {end, end - (last - first)};
     for (size_t at = first; at < last; at++)
         for (size_t i = 0; i < BT_ARRAY_LENGTH(detector->anchors) && detector->anchors[i] != NULL; i++)
-            if (ends_with(scanner, at, detector->anchors[i]))
-                return end - (last - at);
-    return end - (last - first);
+            if (ends_with(scanner, at, detector->anchors[i])) {
+                start.last = end - (last - at);
+                start.first = start.first < start.last ? start.first : start.last;
+            }
+    if (start.first == end)
+        start.first = start.last;
+    return start;
 }
 
+/* Of the last token alone: an example before it excuses nothing. */
 static bool is_excepted(const struct bt_scanner *scanner, const struct bt_detector *detector, uint64_t start,
                         uint64_t end)
 {
@@ -248,11 +260,11 @@ static void on_detector(void *context, unsigned index, uint64_t end)
     if (is_known && (is_masked || !scanner->settings.masks_detectors))
         return;
     if (detector->anchors[0] != NULL) {
-        uint64_t start = find_start(scanner, detector, end);
-        if (is_excepted(scanner, detector, start, end))
+        struct beginning start = find_start(scanner, detector, end);
+        if (is_excepted(scanner, detector, start.last, end))
             return;
         if (scanner->settings.masks_detectors) {
-            mask(scanner, start, end);
+            mask(scanner, start.first, end);
             *masking = (struct masking){.span = detector->span, .index = index, .from = end, .to = end};
             mask_on(scanner);
         }

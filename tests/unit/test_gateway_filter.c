@@ -116,6 +116,32 @@ static void test_spellings(void **state)
     (void)bt_secrets_free(secrets);
 }
 
+/* A published example is none; what stands behind it, with nothing between that ends a token, is. */
+static void test_behind_an_example(void **state)
+{
+    static const char *const between[] = {"-", ".", "/", "=", ".key=", " "};
+    static const struct {
+        const char *anchor, *example, *token, *rule;
+    } cases[] = {
+        {"AKIA", "IOSFODNN7EXAMPLE", "Q3EGRIT27Z5XW4KD", "dlp:aws-access-key"},
+        {"sk_live_", "4eC39HqLyjWDarjtT1zdp7dc", "51HxYzAbCdEfGhIjKlMnOpQrSt", "dlp:stripe-key"},
+    };
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(cases); i++) {
+        const char *anchor = cases[i].anchor;
+        bt_auto_free char *example = bt_string_format("%s%s", anchor, cases[i].example);
+        struct filter_run run = {.cut = CUT_NONE};
+        filter_run(&run, example, strlen(example));
+        assert_int_equal(run.verdict, BT_FILTER_PASS);
+        filter_run_clear(&run);
+        for (size_t j = 0; j < BT_ARRAY_LENGTH(between); j++) {
+            bt_auto_free char *body =
+                bt_string_format("%s%s%s%s", example, between[j], anchor, cases[i].token);
+            expect_found(NULL, body, cases[i].rule);
+        }
+    }
+}
+
 static void test_bounds_of_secrets(void **state)
 {
     static char large[BT_SECRET_MAX + 1];
@@ -706,6 +732,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_behind_an_example),
         cmocka_unit_test(test_bounds_of_secrets),
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_questions),
