@@ -5,8 +5,9 @@
 
 static int bt_down_run(struct bt_context *context, struct bt_error *error)
 {
+    struct bt_progress progress = bt_output_progress(&context->output);
     int r = bt_infra_down(&context->paths, context->environment,
-                          bt_option_is_set(&context->arguments, "force"), error);
+                          bt_option_is_set(&context->arguments, "force"), &progress, error);
 
     if (r == 0)
         r = bt_audit_write(&context->paths, "down", context->environment, NULL, NULL, error);

@@ -32,6 +32,7 @@ struct up {
     const char *environment;
     const struct bt_backend *backend;
     const struct bt_progress *progress;
+    int lock_fd;
     unsigned environment_number;
     struct bt_state *state;
     char host_key[BT_DIGEST_TEXT_SIZE];
@@ -78,8 +79,16 @@ int bt_infra_host_key(const struct bt_paths *paths, char ret_key[BT_DIGEST_TEXT_
     return result < 0 ? result : key_file(path, ret_key, error);
 }
 
-static int lock_environment(const struct bt_paths *paths, const char *environment, int *ret_fd,
-                            struct bt_error *error)
+static void report(const struct bt_progress *progress, const char *step)
+{
+    if (progress != NULL && progress->report != NULL)
+        progress->report(progress->context, step, 0, 0);
+}
+
+/* Keepers of a pair that is being started hold the lock too, also when the command that started them is gone:
+ * whoever comes next adopts that pair instead of starting another beside it. */
+static int lock_environment(const struct bt_paths *paths, const char *environment,
+                            const struct bt_progress *progress, int *ret_fd, struct bt_error *error)
 {
     bt_auto_free char *folder = bt_string_format("%s/env/%s", paths->state, environment);
     bt_auto_free char *path = bt_string_format("%s/infra.lock", folder);
@@ -87,8 +96,11 @@ static int lock_environment(const struct bt_paths *paths, const char *environmen
     if (result < 0)
         return result;
     bt_auto_fd fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    while (fd >= 0 && (result = flock(fd, LOCK_EX)) < 0 && errno == EINTR)
-        continue;
+    if (fd >= 0 && (result = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK) {
+        report(progress, "waiting for the orchestrator and the gateway that are being started or stopped");
+        while ((result = flock(fd, LOCK_EX)) < 0 && errno == EINTR)
+            continue;
+    }
     if (fd < 0 || result < 0)
         return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot lock %s: %s", path, strerror(errno));
     *ret_fd = bt_fd_take(&fd);
@@ -179,7 +191,7 @@ static int start_member(struct up *up, size_t index, struct bt_keeper_handle *re
                   "host_key", up->host_key, "gateway_secret", up->gateway_secret, "resolvers",
                   list_to_json(&up->resolvers), "trust", list_to_json(&up->config->trust), "parent_proxy",
                   up->config->parent_proxy, "idle_stop_seconds", (json_int_t)up->config->idle_stop_seconds);
-    result = bt_keeper_start(request, ret_handle, error);
+    result = bt_keeper_start(request, up->lock_fd, ret_handle, error);
     json_decref(request);
     return result;
 }
@@ -233,12 +245,6 @@ static int start_missing(struct up *up, struct bt_error *error)
         }
     }
     return result < 0 ? result : read_pair(up->state, up->environment, &up->pair, error);
-}
-
-static void report(const struct bt_progress *progress, const char *step)
-{
-    if (progress != NULL && progress->report != NULL)
-        progress->report(progress->context, step, 0, 0);
 }
 
 /* $STATE/env/<environment>/backend: what the pair was last started on. One that lives decides. */
@@ -315,7 +321,8 @@ int bt_infra_up(const struct bt_paths *paths, const struct bt_config *config, co
                     .backend = backend,
                     .progress = progress};
     bt_auto_fd lock_fd = -1;
-    int result = lock_environment(paths, environment, &lock_fd, error);
+    int result = lock_environment(paths, environment, progress, &lock_fd, error);
+    up.lock_fd = lock_fd;
     if (result == 0)
         result = bt_state_open(paths, &up.state, error);
     if (result == 0)
@@ -358,12 +365,12 @@ static int refuse_live_agents(struct bt_state *state, const char *environment, s
 }
 
 int bt_infra_down(const struct bt_paths *paths, const char *environment, bool is_forced,
-                  struct bt_error *error)
+                  const struct bt_progress *progress, struct bt_error *error)
 {
     struct bt_state *state = NULL;
     struct bt_infra_pair pair;
     bt_auto_fd lock_fd = -1;
-    int result = lock_environment(paths, environment, &lock_fd, error);
+    int result = lock_environment(paths, environment, progress, &lock_fd, error);
     if (result == 0)
         result = bt_state_open(paths, &state, error);
     if (result == 0 && !is_forced)

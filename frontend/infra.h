@@ -16,9 +16,10 @@ struct bt_infra_pair {
     struct bt_infra orchestrator, gateway; /* keeper.pid 0: not running */
 };
 
-/* Adopts a healthy pair or starts what is missing, under flock on $STATE/env/<environment>/infra.lock. A pair
- * that runs on another backend than this one is refused by name (-EBUSY): its gateway is on networks of
- * another kind. backend NULL: the one that a live pair has, else the best of this machine. */
+/* Adopts a healthy pair or starts what is missing, under flock on $STATE/env/<environment>/infra.lock, which
+ * the keepers hold as well until they are recorded: what a command started that was given up is waited for
+ * and adopted. A pair that runs on another backend than this one is refused by name (-EBUSY): its gateway is
+ * on networks of another kind. backend NULL: the one that a live pair has, else the best of this machine. */
 int bt_infra_up(const struct bt_paths *paths, const struct bt_config *config, const char *environment,
                 const struct bt_backend *backend, const struct bt_progress *progress,
                 struct bt_infra_pair *ret_pair, struct bt_error *error);
@@ -27,9 +28,10 @@ int bt_infra_up(const struct bt_paths *paths, const struct bt_config *config, co
 int bt_infra_status(const struct bt_paths *paths, const char *environment, struct bt_infra_pair *ret_pair,
                     struct bt_error *error);
 
-/* Stops both. Refused with -EBUSY while agents of the environment run, unless is_forced. */
+/* Stops both, also those that are being started. Refused with -EBUSY while agents of the environment run,
+ * unless is_forced. */
 int bt_infra_down(const struct bt_paths *paths, const char *environment, bool is_forced,
-                  struct bt_error *error);
+                  const struct bt_progress *progress, struct bt_error *error);
 
 /* The per-install key of the orchestrator's host API (64 hex digits), made on first use; 0600 in $STATE. */
 int bt_infra_host_key(const struct bt_paths *paths, char ret_key[BT_DIGEST_TEXT_SIZE],

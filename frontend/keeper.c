@@ -84,12 +84,15 @@ static int run_kind(struct bt_keeper *keeper, struct bt_error *error)
 int bt_keeper_main(void)
 {
     struct bt_keeper keeper = {.progress_fd = BT_KEEPER_PROGRESS_FD,
+                               .lock_fd = -1,
                                .helper = {.fd = -1},
                                .console = {.read_fd = -1, .write_fd = -1, .log_fd = -1}};
     struct bt_error error = {0};
     json_t *request = NULL;
     harden();
     (void)fcntl(BT_KEEPER_PROGRESS_FD, F_SETFD, FD_CLOEXEC);
+    if (fcntl(BT_KEEPER_LOCK_FD, F_SETFD, FD_CLOEXEC) == 0)
+        keeper.lock_fd = BT_KEEPER_LOCK_FD;
     if (read_request(&request) < 0 || bt_keeper_signals_open() < 0) {
         (void)fputs("berth: keeper is not a command for people: it is started by berth spawn and berth up\n",
                     stderr);

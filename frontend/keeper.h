@@ -24,6 +24,7 @@
 /* Descriptors that a keeper is started with. */
 #define BT_KEEPER_REQUEST_FD 3  /* the request, one JSON document to end of file */
 #define BT_KEEPER_PROGRESS_FD 4 /* events, one JSON document a line */
+#define BT_KEEPER_LOCK_FD 5     /* of the infra pair: its locked infra.lock, held until it is recorded */
 
 struct bt_console {
     pthread_t thread;
@@ -40,6 +41,7 @@ struct bt_keeper {
     struct bt_state *state;
     const char *folder;
     int progress_fd;   /* -1 once "ready" was sent */
+    int lock_fd;       /* see BT_KEEPER_LOCK_FD; -1: none, or no longer */
     bool is_abandoned; /* the command that started the launch is gone: the launch ends */
     json_t *steps;
     struct bt_helper helper;
@@ -118,8 +120,10 @@ struct bt_keeper_handle {
     int progress_fd;
     int request_fd; /* internal */
 };
-/* Starts a keeper with this request; its standard error goes to <folder>/keeper.log. */
-int bt_keeper_start(const json_t *request, struct bt_keeper_handle *ret_handle, struct bt_error *error);
+/* Starts a keeper with this request; its standard error goes to <folder>/keeper.log. lock_fd: borrowed, for
+ * BT_KEEPER_LOCK_FD, or -1. */
+int bt_keeper_start(const json_t *request, int lock_fd, struct bt_keeper_handle *ret_handle,
+                    struct bt_error *error);
 /* Follows progress until "ready" (*ret_facts, owned) or failure (the keeper's own error). steps may be NULL:
  * events of kind step are appended to it. */
 int bt_keeper_follow(struct bt_keeper_handle *handle, const struct bt_progress *progress, json_t *steps,

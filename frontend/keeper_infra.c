@@ -239,6 +239,7 @@ int bt_keeper_infra_run(struct bt_keeper *keeper, struct bt_error *error)
     if (result == 0)
         result = record(keeper, error);
     if (result == 0) {
+        bt_fd_close(&keeper->lock_fd);
         bt_keeper_step(keeper, bt_keeper_text(keeper, "kind"), started);
         bt_keeper_ready(keeper, json_object());
         result = serve(keeper, error);

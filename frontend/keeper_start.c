@@ -11,25 +11,26 @@
 #define EVENT_LINE_MAX (1024U * 1024U)
 
 /* In the grandchild: nothing of the command's terminal, descriptors or session stays. */
-static _Noreturn void become_keeper(int request_fd, int progress_fd, int log_fd)
+static _Noreturn void become_keeper(int request_fd, int progress_fd, int lock_fd, int log_fd)
 {
     char *const arguments[] = {(char[]){"berth"}, (char[]){BT_KEEPER_ARGUMENT}, NULL};
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     int request = fcntl(request_fd, F_DUPFD_CLOEXEC, 16);
     int progress = fcntl(progress_fd, F_DUPFD_CLOEXEC, 16);
+    int lock = lock_fd < 0 ? -1 : fcntl(lock_fd, F_DUPFD_CLOEXEC, 16);
     int log = fcntl(log_fd, F_DUPFD_CLOEXEC, 16);
     if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0 ||
         dup2(request, BT_KEEPER_REQUEST_FD) < 0 || dup2(progress, BT_KEEPER_PROGRESS_FD) < 0 ||
-        chdir("/") < 0)
+        (lock_fd >= 0 && dup2(lock, BT_KEEPER_LOCK_FD) < 0) || chdir("/") < 0)
         _exit(127);
-    if (close_range(BT_KEEPER_PROGRESS_FD + 1, ~0U, 0) < 0)
+    if (close_range(lock_fd >= 0 ? BT_KEEPER_LOCK_FD + 1 : BT_KEEPER_LOCK_FD, ~0U, 0) < 0)
         _exit(127);
     (void)execv("/proc/self/exe", arguments);
     _exit(127);
 }
 
 /* Forks twice, so that the keeper belongs to init and to no terminal. */
-static int fork_keeper(int request_fd, int progress_fd, int log_fd)
+static int fork_keeper(int request_fd, int progress_fd, int lock_fd, int log_fd)
 {
     pid_t child = fork();
     if (child < 0)
@@ -39,7 +40,7 @@ static int fork_keeper(int request_fd, int progress_fd, int log_fd)
             _exit(126);
         pid_t keeper = fork();
         if (keeper == 0)
-            become_keeper(request_fd, progress_fd, log_fd);
+            become_keeper(request_fd, progress_fd, lock_fd, log_fd);
         _exit(keeper < 0 ? 126 : 0);
     }
     int status;
@@ -50,7 +51,8 @@ static int fork_keeper(int request_fd, int progress_fd, int log_fd)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EAGAIN;
 }
 
-int bt_keeper_start(const json_t *request, struct bt_keeper_handle *ret_handle, struct bt_error *error)
+int bt_keeper_start(const json_t *request, int lock_fd, struct bt_keeper_handle *ret_handle,
+                    struct bt_error *error)
 {
     const char *folder = json_string_value(json_object_get(request, "folder"));
     bt_auto_free char *log_path = bt_string_format("%s/keeper.log", folder);
@@ -67,7 +69,7 @@ int bt_keeper_start(const json_t *request, struct bt_keeper_handle *ret_handle, 
     bt_auto_fd progress_read = progress_ends[0];
     bt_auto_fd progress_write = progress_ends[1];
     if (result == 0)
-        result = fork_keeper(request_read, progress_write, log_fd);
+        result = fork_keeper(request_read, progress_write, lock_fd, log_fd);
     bt_fd_close(&request_read);
     bt_fd_close(&progress_write);
     if (result == 0)

@@ -195,7 +195,7 @@ static int run_keeper(struct launch *launch, json_t **ret_facts, struct bt_error
     json_t *document = keeper_request(launch);
     if (document == NULL)
         return bt_fail(error, BT_EXIT_ERROR, EILSEQ, NULL, "a path or variable of this launch is not UTF-8");
-    int result = bt_keeper_start(document, &handle, error);
+    int result = bt_keeper_start(document, -1, &handle, error);
     json_decref(document);
     return result < 0 ? result
                       : bt_keeper_follow(&handle, launch->request->progress, launch->steps, ret_facts, error);

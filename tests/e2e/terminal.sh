@@ -40,6 +40,15 @@ terminal "orchestrator and the gateway" '\x03' -- spawn dev --name early --works
 equal "ctrl-C while the infra pair starts ends the command" 130 $?
 check "and nothing is left of the agent" nothing_left early
 check "the infra pair can be had" berth up
+for delay in 0.05 0.3 1; do
+    berth down --force >/dev/null
+    as 1000 timeout -s KILL "$delay" berth up </dev/null >"$WORLD/out" 2>&1
+    check_status "also when it was killed $delay s after its start" 0 "orchestrator on slot" berth up
+done
+berth down --force >/dev/null
+as 1000 timeout -s KILL 0.5 berth up </dev/null >"$WORLD/out" 2>&1
+check "and down ends one that is being started" berth down
+check "so that no guest of it is left" not pgrep -f "env/live/(gateway|orchestrator)"
 terminal "starting its guest" '\x03' -- spawn dev --name boot --workspace $project >"$WORLD/out"
 equal "ctrl-C while it boots ends the command" 130 $?
 check "and nothing is left of the agent" nothing_left boot
