@@ -55,9 +55,9 @@ def main():
     found, steps, command = options(sys.argv[1:])
     child, terminal = pty.fork()
     if child == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(found["columns"]), 0, 0))
         os.environ["TERM"] = found["term"]
         os.execvp(command[0], command)
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(found["columns"]), 0, 0))
     got, at = bytearray(), 0
     for text, keys in zip(steps[::2], steps[1::2]):
         at = wait_for(terminal, got, at, text.encode())
