@@ -47,6 +47,8 @@ equal "nor has anybody a capability" 0000000000000000 \
     "$(berth exec one -- sed -n 's/^CapBnd:\t//p' /proc/self/status)"
 check_status "no namespace can be made in it" 1 "not permitted" berth exec one -- unshare -Ur true
 check_status "no socket of another family" 1 "not permitted" berth exec one -- perl -e 'socket(S,40,1,0) or die "$!\n"'
+check_status "nor a pair of such" 1 "not permitted" berth exec one -- perl -e 'socketpair(A,B,30,1,0) or die "$!\n"'
+check "pairs of local sockets work" berth exec one -- perl -e 'socketpair(A,B,1,1,0) or die "$!\n"'
 check "no socket of the engine" berth exec one -- sh -c '! ls /run/docker.sock /var/run/docker.sock 2>/dev/null'
 check_status "nor the host through its bridge" 7 "" berth exec one -- curl -sS --noproxy '*' --max-time 5 "http://10.242.0.1:22/"
 
