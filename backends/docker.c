@@ -44,7 +44,9 @@ static int check(struct bt_error *error)
     int result = bt_docker_connect(&docker, error);
     if (result == 0)
         result = bt_docker_engine(&docker, &engine, error);
-    return result < 0 ? result : bt_docker_engine_check(&engine, error);
+    if (result == 0)
+        result = bt_docker_engine_check(&engine, error);
+    return result < 0 ? result : bt_docker_accounts_check(error);
 }
 
 static int vet(const struct bt_guest_limits *limits, struct bt_list *notes, struct bt_error *error)

@@ -10,22 +10,16 @@
 #include "backends/docker_internal.h"
 #include "vm/container_protocol.h"
 
-#define GATEWAY_ID 100U
-#define ORCHESTRATOR_ID 101U
 #define AGENT_PROCESSES_MAX 4096
 #define INFRA_PROCESSES_MAX 256
 #define DESCRIPTORS_MAX 16384 /* an engine cannot give more than it may have itself */
 #define PROFILE_MAX (256UL * 1024)
 #define OOM_AGENT 500 /* an agent goes before anything of the host does */
 
-static const char *role_name(enum bt_guest_role role)
-{
-    return role == BT_GUEST_AGENT ? "agent" : role == BT_GUEST_GATEWAY ? "gateway" : "orchestrator";
-}
-
 static unsigned user_of(enum bt_guest_role role)
 {
-    return role == BT_GUEST_AGENT ? 0 : role == BT_GUEST_GATEWAY ? GATEWAY_ID : ORCHESTRATOR_ID;
+    static const unsigned users[] = {0, BT_DOCKER_GATEWAY_ID, BT_DOCKER_ORCHESTRATOR_ID};
+    return users[role];
 }
 
 /* Where things are written, in memory and bounded. The size counts as memory of the container. */
@@ -142,11 +136,12 @@ static json_t *container_document(const struct bt_guest_plan *plan, const struct
     return json_pack("{s:s, s:s, s:s, s:[s], s:[s, s], s:[], s:b, s:b, s:b, s:b, s:b, s:b, s:o, s:o, "
                      "s:s, s:{s:{s:{s:{s:s}, s:s}}}}",
                      "Image", image, "Hostname", plan->host_name, "User", user_text, "Entrypoint",
-                     BT_CONTAINER_INIT, "Cmd", "container", role_name(plan->role), "Env", "OpenStdin", true,
-                     "StdinOnce", true, "AttachStdin", true, "AttachStdout", true, "AttachStderr", true,
-                     "Tty", false, "Labels", bt_docker_labels(&plan->identity), "HostConfig",
-                     host_document(plan, engine, name, profile), "MacAddress", mac, "NetworkingConfig",
-                     "EndpointsConfig", name, "IPAMConfig", "IPv4Address", address, "MacAddress", mac);
+                     BT_CONTAINER_INIT, "Cmd", "container", bt_docker_role_name(plan->role), "Env",
+                     "OpenStdin", true, "StdinOnce", true, "AttachStdin", true, "AttachStdout", true,
+                     "AttachStderr", true, "Tty", false, "Labels", bt_docker_labels(&plan->identity),
+                     "HostConfig", host_document(plan, engine, name, profile), "MacAddress", mac,
+                     "NetworkingConfig", "EndpointsConfig", name, "IPAMConfig", "IPv4Address", address,
+                     "MacAddress", mac);
 }
 
 int bt_docker_container_create(const struct bt_docker *docker, const struct bt_guest_plan *plan,

@@ -1,5 +1,6 @@
 /* Which engine this is, and whether it can run berth's guests. See docker_internal.h. */
 #include <errno.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -128,6 +129,21 @@ int bt_docker_engine(const struct bt_docker *docker, struct bt_docker_engine *re
     engine.is_cgroup_v2 = cgroup != NULL && strcmp(cgroup, "2") == 0;
     json_decref(info);
     *ret_engine = engine;
+    return 0;
+}
+
+int bt_docker_accounts_check(struct bt_error *error)
+{
+    static const unsigned ids[] = {BT_DOCKER_AGENT_ID, BT_DOCKER_GATEWAY_ID, BT_DOCKER_ORCHESTRATOR_ID};
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(ids); i++) {
+        const struct passwd *account = getpwuid(ids[i]);
+        if (account != NULL)
+            return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EEXIST,
+                           "give that account another uid, or use --backend qemu",
+                           "the account %.64s of this machine has the uid %u, which processes in containers "
+                           "have: it could reach into them, and they into what is its own",
+                           account->pw_name, ids[i]);
+    }
     return 0;
 }
 

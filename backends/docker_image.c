@@ -16,8 +16,7 @@
 #include "images/export.h"
 #include "lib/http.h"
 
-#define FORM_VERSION "2" /* of what is added below; a new one makes new images */
-#define ORCHESTRATOR_ID 101U
+#define FORM_VERSION "3" /* of what is added below; a new one makes new images */
 #define TAG_LENGTH 20
 #define STACK_SIZE (256UL * 1024)
 
@@ -60,7 +59,8 @@ struct source {
 static void *make_tar(void *argument)
 {
     /* What berth keeps of a workspace in an agent, or the registry of an orchestrator. */
-    unsigned keeper = strcmp(((struct source *)argument)->image->name, "infra") == 0 ? ORCHESTRATOR_ID : 0;
+    unsigned keeper =
+        strcmp(((struct source *)argument)->image->name, "infra") == 0 ? BT_DOCKER_ORCHESTRATOR_ID : 0;
     const struct bt_image_addition folders[] = {
         {"berth", NULL, 0755, 0},    {"berth/bin", NULL, 0755, 0}, {"run", NULL, 0755, 0},
         {"tmp", NULL, 01777, 0},     {"proc", NULL, 0555, 0},      {"sys", NULL, 0555, 0},
@@ -76,8 +76,11 @@ static void *make_tar(void *argument)
     memcpy(additions, folders, sizeof(folders));
     additions[BT_ARRAY_LENGTH(folders)] =
         (struct bt_image_addition){"berth/bin/berth-init", source->init_path, 0755, 0};
-    source->result = bt_image_export(source->image, additions, BT_ARRAY_LENGTH(additions), source->write_fd,
-                                     &source->error);
+    const struct bt_image_export_options options = {.additions = additions,
+                                                    .addition_count = BT_ARRAY_LENGTH(additions),
+                                                    .from_id = BT_GUEST_AGENT_ID,
+                                                    .to_id = BT_DOCKER_AGENT_ID};
+    source->result = bt_image_export(source->image, &options, source->write_fd, &source->error);
     bt_fd_close(&source->write_fd);
     return NULL;
 }

@@ -23,6 +23,13 @@ struct bt_docker {
     char version[16]; /* of the API, as in paths: "1.41" */
 };
 
+/* Who runs in containers. The host's kernel knows no other users than the host's own, so these are no account
+ * of anybody: the range is reserved by Debian and unused by systemd, and within what an engine maps that has
+ * a user namespace. bt_docker_accounts_check() sees to that. */
+#define BT_DOCKER_AGENT_ID 65525U
+#define BT_DOCKER_GATEWAY_ID 65526U
+#define BT_DOCKER_ORCHESTRATOR_ID 65527U
+
 /* What /info says about an engine. */
 struct bt_docker_engine {
     char version[64];
@@ -42,6 +49,9 @@ int bt_docker_engine(const struct bt_docker *docker, struct bt_docker_engine *re
                      struct bt_error *error);
 /* Whether this engine can run berth's guests at all; names what rules it out. */
 int bt_docker_engine_check(const struct bt_docker_engine *engine, struct bt_error *error);
+
+/* Whether the host has given one of the ids above to somebody, who could then reach into containers. */
+int bt_docker_accounts_check(struct bt_error *error);
 
 /* One call. path is below the version ("/containers/x/start"); body (may be NULL) is taken over. The answer
  * of a success (below 400) goes to *ret_answer when that is not NULL (NULL for an empty one; owned by the
@@ -77,6 +87,9 @@ void bt_docker_owner(const struct bt_guest_identity *identity, char ret_owner[13
 #define BT_DOCKER_NAME_SIZE 160
 /* "berth-<owner>-<environment>-<name>": of container and network; volumes have a suffix. */
 void bt_docker_name(const struct bt_guest_identity *identity, char ret_name[BT_DOCKER_NAME_SIZE]);
+/* "agent", "gateway", "orchestrator"; another word is an agent's. */
+const char *bt_docker_role_name(enum bt_guest_role role);
+enum bt_guest_role bt_docker_role_of(const char *name);
 json_t *bt_docker_labels(const struct bt_guest_identity *identity);
 /* "berth/<recipe>:<digest>" of an image with the programs of this build. */
 int bt_docker_image_name(const struct bt_image *image, char ret_name[BT_DOCKER_NAME_SIZE],

@@ -251,6 +251,7 @@ int bt_docker_link(const struct bt_guest_access *access, struct bt_guest_link **
         .end = end,
         .close = close_link,
         .is_root_plain = true,
+        .agent_id = BT_DOCKER_AGENT_ID,
     };
     struct docker_link *link = bt_new(1, sizeof(*link));
     link->link.transport = &transport;

@@ -28,13 +28,6 @@ static char *encode(const char *text)
     return encoded.data == NULL ? bt_string_copy("") : encoded.data;
 }
 
-static enum bt_guest_role role_of(const char *text)
-{
-    if (text != NULL && strcmp(text, "gateway") == 0)
-        return BT_GUEST_GATEWAY;
-    return text != NULL && strcmp(text, "orchestrator") == 0 ? BT_GUEST_ORCHESTRATOR : BT_GUEST_AGENT;
-}
-
 /* Adds "role name" of each object once. */
 static void collect(const json_t *objects, struct bt_list *found)
 {
@@ -75,7 +68,8 @@ int bt_docker_enumerate(const struct bt_docker *docker, const char *state, const
     for (size_t i = 0; result == 0 && i < found.count; i++) {
         char *name = strchr(found.items[i], ' ');
         *name++ = '\0';
-        const struct bt_guest_identity identity = {state, environment, role_of(found.items[i]), name};
+        const struct bt_guest_identity identity = {state, environment, bt_docker_role_of(found.items[i]),
+                                                   name};
         on_guest(context, &identity);
     }
     return result;

@@ -14,7 +14,6 @@
 
 #define CONNECT_DEADLINE_MS 10000
 #define STOP_DEADLINE_MS 120000
-#define AGENT_ID 1000U
 #define WORKSPACE "/workspace"
 #define DETACH_KEYS "\x10\x11"
 #define COPY_OUT_MAX (1ULL << 40)
@@ -124,8 +123,8 @@ static int run_as_agent(const struct bt_paths *paths, const struct bt_agent *age
         .arguments = command,
         .environment = (const char *const *)environment.items,
         .folder = WORKSPACE,
-        .uid = AGENT_ID,
-        .gid = AGENT_ID,
+        .uid = BT_GUEST_AGENT_ID,
+        .gid = BT_GUEST_AGENT_ID,
         .input_fd = 0,
         .on_output = pass_output,
     };
@@ -257,7 +256,7 @@ int bt_agent_copy_in(const struct bt_paths *paths, const struct bt_agent *agent,
     bt_auto_free char *full_path = guest_path_of(guest_path);
     int result = connect_agent(paths, agent, &link, error);
     if (result == 0)
-        result = bt_guest_copy_in(link, host_path, full_path, AGENT_ID, AGENT_ID, error);
+        result = bt_guest_copy_in(link, host_path, full_path, BT_GUEST_AGENT_ID, BT_GUEST_AGENT_ID, error);
     bt_guest_close(link);
     return result;
 }

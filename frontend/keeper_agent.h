@@ -8,7 +8,6 @@
 #include "frontend/workspace.h"
 #include "policy/client/orchestrator_client.h"
 
-#define BT_AGENT_ID 1000U
 #define BT_AGENT_WORKSPACE "/workspace"
 
 struct bt_keeper_agent {

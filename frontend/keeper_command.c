@@ -62,8 +62,8 @@ static int run_command(struct bt_keeper_agent *agent, int log_fd)
         .arguments = (const char *const *)arguments.items,
         .environment = (const char *const *)environment.items,
         .folder = BT_AGENT_WORKSPACE,
-        .uid = BT_AGENT_ID,
-        .gid = BT_AGENT_ID,
+        .uid = BT_GUEST_AGENT_ID,
+        .gid = BT_GUEST_AGENT_ID,
         .input_fd = -1,
         .on_output = write_log,
         .context = &log,
@@ -113,8 +113,8 @@ static int run_as_agent(struct bt_keeper_agent *agent, const char *const *argume
         .arguments = arguments,
         .environment = (const char *const *)environment.items,
         .folder = BT_AGENT_WORKSPACE,
-        .uid = BT_AGENT_ID,
-        .gid = BT_AGENT_ID,
+        .uid = BT_GUEST_AGENT_ID,
+        .gid = BT_GUEST_AGENT_ID,
         .input_fd = -1,
     };
     return bt_guest_run_collect(agent->link, &command, 65536, &output, &errors, ret_status, error);

@@ -48,7 +48,7 @@ static int copy_folder(struct bt_keeper_agent *agent, const char *workspace, str
     size_t length = agent->base.names.length;
     int result = length == 0 ? 0
                              : bt_guest_copy_list_in(agent->link, workspace, agent->base.names.data, length,
-                                                     BT_AGENT_WORKSPACE, BT_AGENT_ID, BT_AGENT_ID,
+                                                     BT_AGENT_WORKSPACE, BT_GUEST_AGENT_ID, BT_GUEST_AGENT_ID,
                                                      report_copied, agent, error);
     if (result < 0)
         return result;
@@ -95,8 +95,8 @@ static int run_clone(struct bt_keeper_agent *agent, const char *url, const char 
         .arguments = arguments,
         .environment = (const char *const *)environment.items,
         .folder = BT_AGENT_WORKSPACE,
-        .uid = BT_AGENT_ID,
-        .gid = BT_AGENT_ID,
+        .uid = BT_GUEST_AGENT_ID,
+        .gid = BT_GUEST_AGENT_ID,
         .input_fd = -1,
     };
     int result = bt_guest_run_collect(agent->link, &command, 65536, &output, &errors, &status, error);

@@ -13,7 +13,6 @@
 
 #define OUTPUT_MAX 65536
 #define RUN_MS 20000
-#define AGENT_ID 1000U
 /* The gateway reports a change after a tenth of a second, and every two seconds that it lives. */
 #define GATEWAY_WAIT_MS 5000
 #define GATEWAY_POLL_MS 50
@@ -170,7 +169,7 @@ static int probe_all(struct probe *probe, struct bt_error *error)
     if (result == 0)
         result = run_as(probe, 0, "root", error);
     if (result == 0)
-        result = run_as(probe, AGENT_ID, "agent", error);
+        result = run_as(probe, BT_GUEST_AGENT_ID, "agent", error);
     bt_probe_canary_close(&probe->host);
     bt_probe_canary_close(&probe->slot);
     return result;

@@ -45,9 +45,9 @@ void bt_workspace_guest_link(struct bt_guest_link *link, const char *folder, con
         .context = link,
         .folder = name == NULL ? bt_string_copy(folder) : bt_string_format("%s/%s", folder, name),
         .store = name == NULL ? bt_string_copy(STORE_FOLDER) : bt_string_format(STORE_FOLDER "-%s", name),
-        .uid = 1000,
-        .gid = 1000,
-        .reader = bt_guest_reader(link, 1000),
+        .uid = BT_GUEST_AGENT_ID,
+        .gid = BT_GUEST_AGENT_ID,
+        .reader = bt_guest_reader(link, BT_GUEST_AGENT_ID),
         .run = link_run,
         .copy_in = link_copy_in,
     };

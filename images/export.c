@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "images/accounts.h"
 #include "images/archive.h"
 
 #define PATH_SIZE 4096U
@@ -28,8 +29,7 @@ struct export
 {
     struct archive *archive;
     ext2_filsys fs;
-    const struct bt_image_addition *additions;
-    size_t addition_count;
+    const struct bt_image_export_options *options;
     uint64_t is_there; /* bit i: the image has a folder of that name itself */
     struct seen *seen;
     size_t seen_count;
@@ -70,8 +70,8 @@ static la_ssize_t write_block(struct archive *archive, void *context, const void
 
 static void note_name(struct export *export, const char *path)
 {
-    for (size_t i = 0; i < export->addition_count; i++)
-        if (strcmp(export->additions[i].path, path) == 0)
+    for (size_t i = 0; i < export->options->addition_count; i++)
+        if (strcmp(export->options->additions[i].path, path) == 0)
             export->is_there |= UINT64_C(1) << i;
 }
 
@@ -135,19 +135,53 @@ static const char *earlier_name(struct export *export, ext2_ino_t inode)
     return NULL;
 }
 
+static unsigned number_of(const struct export *export, unsigned id)
+{
+    return id == export->options->from_id ? export->options->to_id : id;
+}
+
+static bool is_accounts(const struct export *export)
+{
+    return export->options->from_id != export->options->to_id &&
+           (strcmp(export->path, "etc/passwd") == 0 || strcmp(export->path, "etc/group") == 0);
+}
+
+/* The file of users or groups with the other number in it. */
+static int read_accounts(struct export *export, ext2_ino_t number, struct ext2_inode *inode,
+                         struct bt_buffer *ret_text)
+{
+    ext2_file_t file;
+    unsigned got = 0;
+    errcode_t code = EXT2_I_SIZE(inode) >= CHUNK_SIZE ? EXT2_ET_FILE_TOO_BIG
+                                                      : ext2fs_file_open(export->fs, number, 0, &file);
+    if (code != 0)
+        return fail_volume(export, export->path, code);
+    code = ext2fs_file_read(file, export->chunk, CHUNK_SIZE - 1, &got);
+    (void)ext2fs_file_close(file);
+    if (code != 0)
+        return fail_volume(export, export->path, code);
+    export->chunk[got] = '\0';
+    if (bt_accounts_renumber(export->chunk, export->options->from_id, export->options->to_id, ret_text) == 0)
+        return 0;
+    return fail_volume(export, export->path, EXT2_ET_NO_MEMORY);
+}
+
 static int write_entry(struct export *export, ext2_ino_t number, struct ext2_inode *inode)
 {
     char target[LINK_TARGET_MAX + 1];
+    bt_auto_buffer accounts = {0};
     unsigned type = inode->i_mode & (unsigned)S_IFMT;
     const char *earlier = type != S_IFDIR && inode->i_links_count > 1 ? earlier_name(export, number) : NULL;
     struct archive_entry *entry = archive_entry_new();
     archive_entry_set_pathname(entry, export->path);
     archive_entry_set_mode(entry, inode->i_mode);
-    archive_entry_set_uid(entry, inode_uid(*inode));
-    archive_entry_set_gid(entry, inode_gid(*inode));
+    archive_entry_set_uid(entry, number_of(export, inode_uid(*inode)));
+    archive_entry_set_gid(entry, number_of(export, inode_gid(*inode)));
     archive_entry_set_mtime(entry, inode->i_mtime, 0);
     if (earlier != NULL)
         archive_entry_set_hardlink(entry, earlier);
+    else if (type == S_IFREG && is_accounts(export) && read_accounts(export, number, inode, &accounts) == 0)
+        archive_entry_set_size(entry, (la_int64_t)accounts.length);
     else if (type == S_IFREG)
         archive_entry_set_size(entry, (la_int64_t)EXT2_I_SIZE(inode));
     else if (type == S_IFLNK && read_link(export, number, inode, target) == 0)
@@ -156,7 +190,9 @@ static int write_entry(struct export *export, ext2_ino_t number, struct ext2_ino
     if (export->result == 0 && archive_write_header(export->archive, entry) < ARCHIVE_WARN)
         (void)fail_archive(export);
     archive_entry_free(entry);
-    if (export->result == 0 && type == S_IFREG && earlier == NULL)
+    if (export->result == 0 && accounts.length > 0)
+        (void)write_data(export, accounts.data, accounts.length);
+    else if (export->result == 0 && type == S_IFREG && earlier == NULL)
         (void)write_content(export, number);
     return export->result;
 }
@@ -282,14 +318,13 @@ static bool is_ext4(const char *path)
     return length > 5 && strcmp(path + length - 5, ".ext4") == 0;
 }
 
-int bt_image_export(const struct bt_image *image, const struct bt_image_addition *additions, size_t count,
-                    int tar_fd, struct bt_error *error)
+int bt_image_export(const struct bt_image *image, const struct bt_image_export_options *options, int tar_fd,
+                    struct bt_error *error)
 {
     bt_auto_archive *archive = archive_write_new();
     struct export *export = bt_new(1, sizeof(*export));
     export->archive = archive;
-    export->additions = additions;
-    export->addition_count = count;
+    export->options = options;
     export->error = error;
     export->tar_fd = tar_fd;
     if (archive_write_set_format_pax_restricted(archive) != ARCHIVE_OK ||
@@ -298,9 +333,9 @@ int bt_image_export(const struct bt_image *image, const struct bt_image_addition
     if (export->result == 0)
         export->result =
             is_ext4(image->path) ? export_ext4(export, image->path) : export_initrd(export, image->path);
-    for (size_t i = 0; export->result == 0 && i < count; i++)
+    for (size_t i = 0; export->result == 0 && i < options->addition_count; i++)
         if ((export->is_there >> i & 1) == 0)
-            (void)add(export, &additions[i]);
+            (void)add(export, &options->additions[i]);
     if (export->result == 0 && archive_write_close(archive) != ARCHIVE_OK)
         (void)fail_archive(export);
     bt_archive_free(&archive);

@@ -18,7 +18,14 @@ struct bt_image_addition {
 /* Writes the tar to a descriptor: the image's files (an ext4 image or a newc archive, by what image->path
  * holds), then the additions. Device nodes, sockets and extended attributes are left out. -EPIPE: nobody
  * reads any more. */
-int bt_image_export(const struct bt_image *image, const struct bt_image_addition *additions, size_t count,
-                    int tar_fd, struct bt_error *error);
+struct bt_image_export_options {
+    const struct bt_image_addition *additions;
+    size_t addition_count;
+    /* The user and group from_id of the image get the number to_id, in the files' owners and in /etc/passwd
+     * and /etc/group; both 0: all stay. */
+    unsigned from_id, to_id;
+};
+int bt_image_export(const struct bt_image *image, const struct bt_image_export_options *options, int tar_fd,
+                    struct bt_error *error);
 
 #endif

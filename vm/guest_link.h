@@ -33,6 +33,10 @@ int bt_guest_connect(const struct bt_guest_address *address, int deadline_ms, in
                      struct bt_guest_link **ret_link, struct bt_error *error);
 struct bt_guest_link *bt_guest_close(struct bt_guest_link *link); /* returns NULL, accepts NULL */
 
+/* The user agent of every image, uid and gid. Where the host's kernel sees a guest's users (a container), the
+ * link runs its commands as another number. */
+#define BT_GUEST_AGENT_ID 1000U
+
 /* Which user reads what the agent wrote: root, or the agent (uid and gid agent_id) where root in the guest
  * has no capability and could not. */
 uint32_t bt_guest_reader(const struct bt_guest_link *link, uint32_t agent_id);

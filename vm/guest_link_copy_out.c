@@ -13,8 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define AGENT_ID 1000U
-
 struct reader {
     struct bt_guest_session *session;
     struct bt_guest_session_errors errors;
@@ -92,8 +90,8 @@ static int copy_out(struct bt_guest_link *link, struct reader *reader, struct bt
     const struct bt_guest_command command = {.arguments = arguments,
                                              .environment = bt_copy_environment,
                                              .folder = "/",
-                                             .uid = bt_guest_reader(link, AGENT_ID),
-                                             .gid = bt_guest_reader(link, AGENT_ID),
+                                             .uid = bt_guest_reader(link, BT_GUEST_AGENT_ID),
+                                             .gid = bt_guest_reader(link, BT_GUEST_AGENT_ID),
                                              .input_fd = -1,
                                              .on_output = keep_stderr,
                                              .context = &reader->errors};

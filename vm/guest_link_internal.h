@@ -30,6 +30,7 @@ struct bt_guest_transport {
     /* Ends the connection and frees the link. */
     void (*close)(struct bt_guest_link *link);
     bool is_root_plain; /* see bt_guest_reader() */
+    uint32_t agent_id;  /* uid and gid that the guest's user BT_GUEST_AGENT_ID has there; 0 = the same */
 };
 
 /* The first member of what a transport keeps for a connection. */

@@ -166,7 +166,19 @@ static int wait_ready(struct bt_guest_session *session, struct bt_error *error)
     return 0;
 }
 
-int bt_guest_session_start(struct bt_guest_link *link, const struct bt_guest_command *command,
+static struct bt_guest_command as_numbered_there(const struct bt_guest_link *link,
+                                                 const struct bt_guest_command *command)
+{
+    struct bt_guest_command there = *command;
+    uint32_t agent_id = link->transport->agent_id;
+    if (agent_id != 0 && there.uid == BT_GUEST_AGENT_ID)
+        there.uid = agent_id;
+    if (agent_id != 0 && there.gid == BT_GUEST_AGENT_ID)
+        there.gid = agent_id;
+    return there;
+}
+
+int bt_guest_session_start(struct bt_guest_link *link, const struct bt_guest_command *asked,
                            const char *terminal, int columns, int rows, struct bt_guest_session *ret_session,
                            struct bt_error *error)
 {
@@ -175,6 +187,7 @@ int bt_guest_session_start(struct bt_guest_link *link, const struct bt_guest_com
         return bt_fail(error, BT_EXIT_ERROR, ENOTCONN, "connect again",
                        "the connection to the guest at %s was given up with an earlier command", link->name);
     struct bt_buffer request = {0};
+    const struct bt_guest_command numbered = as_numbered_there(link, asked), *command = &numbered;
     int result = bt_run_request_encode(command, &request, error);
     if (result < 0)
         return result;

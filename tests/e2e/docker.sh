@@ -45,6 +45,8 @@ equal "memory and swap, processes, processors" "536870912 536870912 4096 1000000
 check "its root cannot be written" not berth exec one -- touch /x
 equal "nor has anybody a capability" 0000000000000000 \
     "$(berth exec one -- sed -n 's/^CapBnd:\t//p' /proc/self/status)"
+equal "its user is nobody of the host's" "agent 65525 65525 65525" \
+    "$(berth exec one -- sh -c 'echo $(id -un) $(id -u) $(stat -c %u /home/agent /workspace)')"
 check_status "no namespace can be made in it" 1 "not permitted" berth exec one -- unshare -Ur true
 check_status "no socket of another family" 1 "not permitted" berth exec one -- perl -e 'socket(S,40,1,0) or die "$!\n"'
 check_status "nor a pair of such" 1 "not permitted" berth exec one -- perl -e 'socketpair(A,B,30,1,0) or die "$!\n"'

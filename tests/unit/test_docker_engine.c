@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <pwd.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -23,6 +24,7 @@
 #include <archive_entry.h>
 
 #include "backends/docker_internal.h"
+#include "images/accounts.h"
 #include "images/export.h"
 
 #define ANSWERS_MAX 8
@@ -37,11 +39,12 @@ struct engine {
     } answers[ANSWERS_MAX];
     pthread_mutex_t lock;
     struct bt_buffer log;  /* a line for each request: method and path without version */
+    char body[4096];       /* of the last request */
     bool was_upload_whole; /* the last body in chunks came to its end */
 };
 
-/* Reads a body of either form. Returns whether all of it came. */
-static bool read_body(FILE *stream, size_t length, bool is_chunked)
+/* Reads a body of either form; the beginning of a plain one is kept. Returns whether all of it came. */
+static bool read_body(struct engine *engine, FILE *stream, size_t length, bool is_chunked)
 {
     char line[128];
     while (is_chunked) {
@@ -54,9 +57,16 @@ static bool read_body(FILE *stream, size_t length, bool is_chunked)
         if (length == 0)
             return true;
     }
-    for (size_t i = 0; i < length; i++)
-        if (fgetc(stream) == EOF)
+    engine->body[0] = '\0';
+    for (size_t i = 0; i < length; i++) {
+        int byte = fgetc(stream);
+        if (byte == EOF)
             return false;
+        if (i + 1 < sizeof(engine->body)) {
+            engine->body[i] = (char)byte;
+            engine->body[i + 1] = '\0';
+        }
+    }
     return true;
 }
 
@@ -73,7 +83,7 @@ static void answer(struct engine *engine, FILE *stream)
             length = strtoul(line + 16, NULL, 10);
         is_chunked = is_chunked || strncmp(line, "Transfer-Encoding: chunked", 26) == 0;
     }
-    bool is_whole = read_body(stream, length, is_chunked);
+    bool is_whole = read_body(engine, stream, length, is_chunked);
     char *path = strchr(first, ' ');
     char *below = path == NULL ? NULL : strchr(path + 2, '/');
     if (below == NULL)
@@ -265,7 +275,7 @@ static bool export_ends(const struct engine *engine, size_t missing, int wanted)
     make_image(engine, missing, &image);
     bt_auto_free char *path = bt_string_format("%s/tar", engine->folder);
     bt_auto_fd fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    assert_int_equal(bt_image_export(&image, NULL, 0, fd, &error), wanted);
+    assert_int_equal(bt_image_export(&image, &(struct bt_image_export_options){0}, fd, &error), wanted);
     assert_int_equal(bt_file_read(path, 1UL << 20, &tar, &error), 0);
     assert_true(tar.length > 10000);
     while (zeros < 1024 && tar.data[tar.length - 1 - zeros] == '\0')
@@ -281,13 +291,51 @@ static void a_failed_export_has_no_end(void **state)
     assert_false(export_ends(engine, 100000, -EIO));
 }
 
+/* The user and the group of the agent, and nothing that only looks like their number. */
+static void accounts_get_another_number(void **state)
+{
+    static const char before[] =
+        "root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000:1000:/home/1000:/bin/bash\n"
+        "other:x:10001:1000::/:/bin/sh\nshort:x:1000\n\nlast:x:1000:";
+    static const char after[] =
+        "root:x:0:0:root:/root:/bin/sh\nagent:x:65525:65525:1000:/home/1000:/bin/bash\n"
+        "other:x:10001:65525::/:/bin/sh\nshort:x:65525\n\nlast:x:65525:";
+    bt_auto_buffer text = {0};
+    (void)state;
+    assert_int_equal(bt_accounts_renumber(before, 1000, 65525, &text), 0);
+    assert_int_equal(text.length, sizeof(after) - 1);
+    assert_memory_equal(text.data, after, text.length);
+}
+
+static void a_command_runs_as_nobodys_account(void **state)
+{
+    struct engine *engine = *state;
+    const char *const arguments[] = {"true", NULL};
+    const struct bt_guest_access access = {.identity = one};
+    struct bt_guest_command command = {.arguments = arguments, .input_fd = -1};
+    struct bt_guest_link *link = NULL;
+    struct bt_error error = {0};
+    int status;
+    command.uid = command.gid = BT_GUEST_AGENT_ID;
+    assert_null(getpwuid(BT_DOCKER_AGENT_ID));
+    assert_int_equal(bt_docker_accounts_check(&error), 0);
+    will_answer(engine, "GET ", "200 OK", "{\"ApiVersion\":\"1.41\",\"MinAPIVersion\":\"1.12\"}");
+    will_answer(engine, "POST /containers/", "500 Oops", "{\"message\":\"not today\"}");
+    assert_int_equal(bt_docker_link(&access, &link, &error), 0);
+    assert_true(bt_guest_run(link, &command, &status, &error) < 0);
+    (void)bt_guest_close(link);
+    (void)asked(engine, "POST /containers/");
+    assert_non_null(strstr(engine->body, "\"User\":\"65525:65525\""));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_engine, close_engine)
     const struct CMUnitTest tests[] = {
-        TEST(an_agent_begins_with_new_volumes), TEST(old_volumes_that_stay_are_an_error),
-        TEST(an_image_is_given_whole),          TEST(half_an_image_is_none),
-        TEST(a_failed_export_has_no_end),
+        TEST(an_agent_begins_with_new_volumes),  TEST(old_volumes_that_stay_are_an_error),
+        TEST(an_image_is_given_whole),           TEST(half_an_image_is_none),
+        TEST(a_failed_export_has_no_end),        TEST(accounts_get_another_number),
+        TEST(a_command_runs_as_nobodys_account),
     };
     (void)signal(SIGPIPE, SIG_IGN); /* the engine answers who may be gone */
     return cmocka_run_group_tests_name("docker_engine", tests, NULL, NULL);
