@@ -149,7 +149,9 @@ static int read_leases(struct bt_kernel *kernel, struct bt_lease *leases, size_t
     if (error < 0)
         return error;
     kernel->reserved_deadline_ms = reading.deadline_ms;
-    if (reading.has_unusable) /* not known, so not authorised; its device will be a stranger */
+    /* Not known, so not authorised; its device will be a stranger. Not into sets of another make: these are
+     * made anew in a moment, and what is refused here would read as a damaged table. */
+    if (reading.has_unusable && !kernel->is_outdated)
         error = rewrite_elements(kernel, bt_slots_live(kernel));
     if (error < 0)
         return error;

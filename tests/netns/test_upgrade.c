@@ -1,5 +1,5 @@
-/* A table of another version of the helper: refused as such and left in force, and one that is not ours at
- * all is told apart from it.
+/* A table of another version of the helper: one that is not understood is refused as such and left in force,
+ * an older one is read and replaced with its leases, and one that is not ours at all is told apart from both.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -82,6 +82,49 @@ static void t_upgrade_other_versions(void **state)
     bt_kernel_close(kernel);
 }
 
+/* A record that this version cannot use: of an interface that is nobody's, in a form of its own. */
+static void add_unusable_record(struct bt_kernel *kernel)
+{
+    struct bt_batch batch;
+    struct bt_element element;
+    bt_element_interface(BT_SET_LEASES, 99999, &element);
+    element.userdata_length = 2;
+    bt_transaction_start(kernel, &batch);
+    bt_element_write(&batch, NFT_MSG_NEWSETELEM, &element);
+    assert_int_equal(bt_transaction_commit(kernel, &batch), 0);
+}
+
+/* The table of an older version has not all of today's sets, and a record that none can read. Its leases are
+ * known all the same: it is not damaged. */
+static void t_upgrade_older_table(void **state)
+{
+    static const char *const no_rules[] = {"nft", "flush", "table", "inet", "berth", NULL};
+    static const char *const no_set[] = {"nft", "delete", "set", "inet", "berth", "control_bridges", NULL};
+    struct bt_kernel *kernel;
+    struct bt_lease lease = {.slot = 5, .uid = 1000, .role = BT_ROLE_AGENT};
+    size_t count = 0;
+    int tap_fd = -1;
+    (void)state;
+    assert_int_equal(provision(&kernel, &count), 0);
+    size_t before = count;
+    lease.generation = kernel->high_water + 1;
+    assert_int_equal(bt_kernel_lease(kernel, (struct bt_lease_table){0}, &lease, &tap_fd), 0);
+    add_unusable_record(kernel);
+    assert_int_equal(bt_test_run(-1, no_rules), 0);
+    assert_int_equal(bt_test_run(-1, no_set), 0);
+    bt_kernel_close(kernel);
+
+    assert_int_equal(provision(&kernel, &count), 0);
+    assert_int_equal(count, before + 1);
+    assert_int_equal(kernel->slots[5].state, BT_SLOT_LIVE);
+    struct bt_lease_table leases = {.leases = found, .count = count};
+    assert_int_equal(bt_kernel_reserve_all(kernel, leases, UINT64_MAX), 0);
+    assert_int_equal(bt_kernel_verify(kernel, (struct bt_lease_table){0}), 0);
+    assert_int_equal(bt_kernel_adopt(kernel, (struct bt_lease_table){0}, &lease), 0);
+    bt_fd_close(&tap_fd);
+    bt_kernel_close(kernel);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -92,6 +135,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_upgrade_other_versions),
+        cmocka_unit_test(t_upgrade_older_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
