@@ -119,9 +119,24 @@ static int walk_prefix(const char *helper_path, unsigned *found)
     return bad;
 }
 
-int bt_admin_check(const struct bt_admin *admin)
+/* What a configuration says that listen would refuse, and where its log lies. */
+static int check_config(const struct bt_admin *admin, unsigned *found)
 {
     struct bt_config config;
+    int bad = 0;
+    if (bt_admin_read_config(admin, &config) < 0)
+        return 1;
+    if (bt_config_blocks_overlap(bt_config_tap_block(&config.kernel.pool),
+                                 bt_config_bridge_block(&config.kernel.pool))) {
+        bt_admin_tell("BAD configuration: the blocks of tap_base and bridge_base overlap; `berth-helper "
+                      "install --dry-run` proposes a free one");
+        bad++;
+    }
+    return config.audit_folder[0] != '\0' ? bad + walk_if_there(config.audit_folder, found) : bad;
+}
+
+int bt_admin_check(const struct bt_admin *admin)
+{
     char own_path[PATH_MAX];
     unsigned found = 1;
     ssize_t length = readlink("/proc/self/exe", own_path, sizeof(own_path) - 1);
@@ -137,10 +152,7 @@ int bt_admin_check(const struct bt_admin *admin)
         bad += walk_if_there(bt_admin_units[i].path, &found);
     bad += walk_if_there("/run/berth", &found);
     bad += walk_if_there("/run/berth-status", &found);
-    if (bt_admin_read_config(admin, &config) < 0)
-        bad++;
-    else if (config.audit_folder[0] != '\0')
-        bad += walk_if_there(config.audit_folder, &found);
+    bad += check_config(admin, &found);
     if (bad == 0)
         bt_admin_tell("ok: %u paths are root's and closed to others, up to /", found);
     return bad == 0 ? 0 : 1;

@@ -17,10 +17,10 @@
 #define INTERFACE_PREFIX "berth"
 #define SHORTEST_PREFIX 4 /* shorter ones (0.0.0.0/1 of a VPN) are default routes in all but name */
 
-/* A block of the configuration. */
+/* A block of the configuration, by the name of its setting. */
 struct block {
     const char *name;
-    uint32_t base, size;
+    struct bt_block at;
 };
 
 struct route {
@@ -105,12 +105,12 @@ static const char *describe_interface(const char *name)
 }
 
 /* The route that overlaps, or NULL. Interfaces of berth itself are no obstacle. */
-static const struct route *find_culprit(const struct routes *routes, const struct block *block,
+static const struct route *find_culprit(const struct routes *routes, struct bt_block block,
                                         char ret_name[IF_NAMESIZE])
 {
     for (size_t i = 0; i < routes->count; i++) {
         const struct route *route = &routes->items[i];
-        if (route->last < block->base || route->first > block->base + (block->size - 1))
+        if (route->last < block.base || route->first > block.base + (block.size - 1))
             continue;
         if (route->ifindex == 0 || !if_indextoname(route->ifindex, ret_name))
             memcpy(ret_name, "", 1);
@@ -120,23 +120,17 @@ static const struct route *find_culprit(const struct routes *routes, const struc
     return NULL;
 }
 
-static bool blocks_overlap(const struct block *one, const struct block *other)
-{
-    return one->base <= other->base + (other->size - 1) && other->base <= one->base + (one->size - 1);
-}
-
 /* Private blocks, from the unlikely ones on; not what the other block of ours has. */
-static bool propose(const struct routes *routes, const struct block *wanted, const struct block *other,
-                    uint32_t *ret_base)
+static bool propose(const struct routes *routes, uint32_t size, struct bt_block other, uint32_t *ret_base)
 {
     for (uint32_t step = 0; step < 256; step++) {
         char name[IF_NAMESIZE];
-        struct block block = {.size = wanted->size};
+        struct bt_block block = {.size = size};
         if (step < 240)
             block.base = 10U << 24 | (241 - step) << 16; /* 10.241 to 10.2 */
         else
             block.base = 172U << 24 | (271 - step) << 16; /* 172.31 to 172.16 */
-        if (!blocks_overlap(&block, other) && !find_culprit(routes, &block, name)) {
+        if (!bt_config_blocks_overlap(block, other) && !find_culprit(routes, block, name)) {
             *ret_base = block.base;
             return true;
         }
@@ -148,12 +142,12 @@ static void tell_proposal(const struct routes *routes, struct block *block, cons
 {
     char free_text[BT_IPV4_TEXT_SIZE];
     uint32_t base;
-    if (!propose(routes, block, other, &base)) {
+    if (!propose(routes, block->at.size, other->at, &base)) {
         bt_admin_complain("no free private block was found for %s; free one and set it in %s", block->name,
                           BT_CONFIG_PATH_DEFAULT);
         return;
     }
-    block->base = base; /* so that it is not proposed for the other one as well */
+    block->at.base = base; /* so that it is not proposed for the other one as well */
     bt_ipv4_format(base, free_text);
     bt_admin_complain("a free block: set `%s: %s` in %s", block->name, free_text, BT_CONFIG_PATH_DEFAULT);
 }
@@ -163,10 +157,10 @@ static int check_block(const struct routes *routes, struct block *block, const s
 {
     char name[IF_NAMESIZE], first[BT_IPV4_TEXT_SIZE], last[BT_IPV4_TEXT_SIZE];
     char from[BT_IPV4_TEXT_SIZE], to[BT_IPV4_TEXT_SIZE];
-    const struct route *route = find_culprit(routes, block, name);
-    bt_ipv4_format(block->base, first);
-    bt_ipv4_format(block->base + (block->size - 1), last);
-    if (!route && !blocks_overlap(block, other)) {
+    const struct route *route = find_culprit(routes, block->at, name);
+    bt_ipv4_format(block->at.base, first);
+    bt_ipv4_format(block->at.base + (block->at.size - 1), last);
+    if (!route && !bt_config_blocks_overlap(block->at, other->at)) {
         bt_admin_tell("free: %s, %s-%s", block->name, first, last);
         return 0;
     }
@@ -184,19 +178,11 @@ static int check_block(const struct routes *routes, struct block *block, const s
     return 1;
 }
 
-static uint32_t round_up(uint32_t number)
-{
-    uint32_t size = 1;
-    while (size < number)
-        size *= 2;
-    return size;
-}
-
 int bt_admin_check_blocks(const struct bt_config *config)
 {
     const struct bt_pool *pool = &config->kernel.pool;
-    struct block taps = {"tap_base", pool->tap_base, round_up(2U * pool->slots)};
-    struct block bridges = {"bridge_base", pool->bridge_base, BT_POOL_BRIDGE_BLOCK};
+    struct block taps = {"tap_base", bt_config_tap_block(pool)};
+    struct block bridges = {"bridge_base", bt_config_bridge_block(pool)};
     struct routes routes = {.items = calloc(ROUTES_MAX, sizeof(struct route))};
     int error = routes.items ? read_routes(&routes) : -ENOMEM;
     int taken = 0;

@@ -190,15 +190,33 @@ static int parse_line(struct span line, struct bt_config *config, const char **r
     return -EINVAL;
 }
 
-/* What single values cannot show. */
+/* ---- blocks ------------------------------------------------------------------------------------------- */
+
+struct bt_block bt_config_tap_block(const struct bt_pool *pool)
+{
+    struct bt_block block = {.base = pool->tap_base, .size = 1};
+    while (block.size < 2U * pool->slots)
+        block.size *= 2;
+    return block;
+}
+
+struct bt_block bt_config_bridge_block(const struct bt_pool *pool)
+{
+    return (struct bt_block){.base = pool->bridge_base, .size = BT_POOL_BRIDGE_BLOCK};
+}
+
+bool bt_config_blocks_overlap(struct bt_block one, struct bt_block other)
+{
+    return one.base <= other.base + (other.size - 1) && other.base <= one.base + (one.size - 1);
+}
+
+/* Neither is at 0.0.0.0, nor a part of a block of its size; the last of all TAP blocks would wrap around. */
 static bool is_consistent(const struct bt_config *config)
 {
-    const struct bt_pool *pool = &config->kernel.pool;
-    uint32_t size = 1;
-    while (size < 2U * pool->slots)
-        size *= 2;
-    return pool->tap_base % size == 0 && pool->tap_base <= UINT32_MAX - size && pool->tap_base != 0 &&
-           pool->bridge_base % BT_POOL_BRIDGE_BLOCK == 0 && pool->bridge_base != 0;
+    struct bt_block taps = bt_config_tap_block(&config->kernel.pool);
+    struct bt_block bridges = bt_config_bridge_block(&config->kernel.pool);
+    return taps.base % taps.size == 0 && taps.base <= UINT32_MAX - taps.size && taps.base != 0 &&
+           bridges.base % bridges.size == 0 && bridges.base != 0;
 }
 
 int bt_config_parse(const char *text, size_t length, struct bt_config *config,

@@ -30,6 +30,17 @@ void bt_config_init(struct bt_config *ret_config);
  * nobody else can write. -EINVAL: a line is wrong; it has been said which. */
 int bt_config_read(const char *path, struct bt_config *config) BT_MUST_CHECK;
 
+/* The addresses that a pool takes: of its TAPs (twice the slots, rounded up to a power of two) and of its
+ * bridges. Values are used only while the two do not overlap; reading does not look at that, so that
+ * `install` can say what to do. */
+struct bt_block {
+    uint32_t base, size;
+};
+
+struct bt_block bt_config_tap_block(const struct bt_pool *pool);
+struct bt_block bt_config_bridge_block(const struct bt_pool *pool);
+bool bt_config_blocks_overlap(struct bt_block one, struct bt_block other);
+
 /* Where a name or value starts that cannot be used; both count from 1. line 0: values do not go together. */
 struct bt_config_place {
     unsigned line, column;

@@ -154,6 +154,12 @@ static int read_config(const struct options *options, struct bt_config *config)
         bt_say_error(path, error, advise_config(error));
         return error;
     }
+    if (bt_config_blocks_overlap(bt_config_tap_block(&config->kernel.pool),
+                                 bt_config_bridge_block(&config->kernel.pool))) {
+        bt_say("the blocks of tap_base and bridge_base overlap; set one of them to another block in the "
+               "configuration: `berth-helper install --dry-run` proposes a free one");
+        return -EINVAL;
+    }
     if (options->user_uid != BT_CONFIG_ID_UNSET)
         config->user_uid = config->user_gid = options->user_uid;
     if (options->socket_gid != BT_CONFIG_ID_UNSET)

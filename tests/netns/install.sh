@@ -101,6 +101,10 @@ check_status "with those two nothing is in the way" 0 '^free: bridge_base, 172' 
 ip link del tun0
 printf 'tap_base: 10.242.4.0\n' >/etc/berth/helper.conf
 check_status "two blocks of ours that overlap" 1 'tap_base .* overlaps bridge_base of the configuration' "$HELPER" install
+check_status "check says so, too" 1 '^BAD configuration: the blocks of tap_base and bridge_base overlap' "$HELPER" check
+check_status "and listen serves nobody with them" 1 'the blocks of tap_base and bridge_base overlap' "$HELPER" listen
+printf 'slots: 1024\ntap_base: 10.242.32.0\n' >/etc/berth/helper.conf
+check_status "two blocks side by side" 0 '^free: tap_base, 10.242.32.0-10.242.39.255' "$HELPER" install --dry-run
 printf 'slots: 8\nslotz: 9\n' >/etc/berth/helper.conf
 check_status "a wrong configuration: the line is named" 1 'line 2, column 1: ' "$HELPER" install
 check_status "and the file" 1 '/etc/berth/helper.conf cannot be used' "$HELPER" install

@@ -123,6 +123,37 @@ static void t_config_base_must_be_aligned(void **state)
     assert_int_equal(parse("slots: 1024\ntap_base: 255.255.248.0", &config, &place), -EINVAL);
 }
 
+static bool do_blocks_overlap(const char *text)
+{
+    struct bt_config config;
+    struct bt_config_place place;
+    assert_int_equal(parse(text, &config, &place), 0);
+    struct bt_block taps = bt_config_tap_block(&config.kernel.pool);
+    struct bt_block bridges = bt_config_bridge_block(&config.kernel.pool);
+    assert_int_equal(bt_config_blocks_overlap(taps, bridges), bt_config_blocks_overlap(bridges, taps));
+    return bt_config_blocks_overlap(taps, bridges);
+}
+
+static void t_config_blocks(void **state)
+{
+    static const struct {
+        unsigned slots, size;
+    } sizes[] = {{1, 2}, {2, 4}, {3, 8}, {256, 512}, {257, 1024}, {1024, 2048}};
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(sizes); i++) {
+        struct bt_pool pool = {.tap_base = 0x0a000000, .slots = (uint16_t)sizes[i].slots};
+        assert_int_equal(bt_config_tap_block(&pool).base, 0x0a000000);
+        assert_int_equal(bt_config_tap_block(&pool).size, sizes[i].size);
+    }
+    assert_false(do_blocks_overlap(""));
+    assert_true(do_blocks_overlap("slots: 8\ntap_base: 10.242.0.0"));
+    assert_true(do_blocks_overlap("slots: 8\ntap_base: 10.242.31.240"));
+    assert_false(do_blocks_overlap("slots: 8\ntap_base: 10.242.32.0"));
+    assert_false(do_blocks_overlap("slots: 8\ntap_base: 10.241.255.240"));
+    assert_true(do_blocks_overlap("slots: 1024\ntap_base: 10.242.24.0"));
+    assert_false(do_blocks_overlap("bridge_base: 255.255.224.0"));
+}
+
 static void write_file(const char *path, const char *text, mode_t mode)
 {
     bt_auto_fd fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -258,10 +289,15 @@ static void t_ledger_counts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_config_every_name),           cmocka_unit_test(t_config_refuses_with_the_line),
-        cmocka_unit_test(t_config_base_must_be_aligned), cmocka_unit_test(t_config_file_must_be_roots_alone),
-        cmocka_unit_test(t_accounts_find_by_whole_name), cmocka_unit_test(t_admission_table_is_bounded),
-        cmocka_unit_test(t_admission_clock_may_jump),    cmocka_unit_test(t_ledger_counts),
+        cmocka_unit_test(t_config_every_name),
+        cmocka_unit_test(t_config_refuses_with_the_line),
+        cmocka_unit_test(t_config_base_must_be_aligned),
+        cmocka_unit_test(t_config_blocks),
+        cmocka_unit_test(t_config_file_must_be_roots_alone),
+        cmocka_unit_test(t_accounts_find_by_whole_name),
+        cmocka_unit_test(t_admission_table_is_bounded),
+        cmocka_unit_test(t_admission_clock_may_jump),
+        cmocka_unit_test(t_ledger_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
