@@ -28,7 +28,7 @@ struct chain {
     uint32_t family;
     char table[NAME_SIZE], name[NAME_SIZE];
     bool drops;         /* by its policy, or by its last rule */
-    bool accepts_berth; /* a rule of its table does something else with our interfaces than to drop */
+    bool accepts_berth; /* a rule of its table lets pass what comes from our interfaces */
 };
 
 struct chains {
@@ -76,22 +76,35 @@ static int note_chain(const struct nlmsghdr *message, void *context)
 }
 
 struct summary {
-    bool is_conditional, refuses, names_berth;
+    uint32_t meta_key; /* what the last comparison is about */
+    bool is_conditional, refuses, passes, is_from_berth;
 };
 
-/* What a rule does, as far as it matters here. `-i berth+` and `iifname "berth*"` compare five bytes. */
+/* `-i berth+` and `iifname "berth*"` compare five bytes. */
+static bool is_prefix_of_berth(const struct nftnl_expr *comparison)
+{
+    uint32_t length = 0;
+    const void *data = nftnl_expr_get(comparison, NFTNL_EXPR_CMP_DATA, &length);
+    return nftnl_expr_get_u32(comparison, NFTNL_EXPR_CMP_OP) == NFT_CMP_EQ && data &&
+           length == strlen(INTERFACE_PREFIX) && memcmp(data, INTERFACE_PREFIX, length) == 0;
+}
+
+static void note_verdict(uint32_t verdict, struct summary *summary)
+{
+    summary->refuses = verdict == NF_DROP;
+    summary->passes = verdict == NF_ACCEPT || verdict == (uint32_t)NFT_JUMP || verdict == (uint32_t)NFT_GOTO;
+}
+
+/* What a rule does, as far as it matters here. Where it jumps to is not followed. */
 static void summarise(const struct nftnl_expr *expression, struct summary *summary)
 {
     const char *name = nftnl_expr_get_str(expression, NFTNL_EXPR_NAME);
-    uint32_t length = 0;
-    if (strcmp(name, "cmp") == 0) {
-        const void *data = nftnl_expr_get(expression, NFTNL_EXPR_CMP_DATA, &length);
-        if (data && length == strlen(INTERFACE_PREFIX) && memcmp(data, INTERFACE_PREFIX, length) == 0)
-            summary->names_berth = true;
-    }
-    if (strcmp(name, "immediate") == 0)
-        summary->refuses = nftnl_expr_is_set(expression, NFTNL_EXPR_IMM_VERDICT) &&
-                           nftnl_expr_get_u32(expression, NFTNL_EXPR_IMM_VERDICT) == NF_DROP;
+    if (strcmp(name, "meta") == 0)
+        summary->meta_key = nftnl_expr_get_u32(expression, NFTNL_EXPR_META_KEY);
+    if (strcmp(name, "cmp") == 0 && summary->meta_key == NFT_META_IIFNAME && is_prefix_of_berth(expression))
+        summary->is_from_berth = true;
+    if (strcmp(name, "immediate") == 0 && nftnl_expr_is_set(expression, NFTNL_EXPR_IMM_VERDICT))
+        note_verdict(nftnl_expr_get_u32(expression, NFTNL_EXPR_IMM_VERDICT), summary);
     else if (strcmp(name, "target") == 0)
         summary->refuses = strcmp(nftnl_expr_get_str(expression, NFTNL_EXPR_TG_NAME), "REJECT") == 0;
     else if (strcmp(name, "reject") == 0)
@@ -102,7 +115,7 @@ static void summarise(const struct nftnl_expr *expression, struct summary *summa
 
 static void note_rule_of(const struct nftnl_rule *rule, struct chain *chain)
 {
-    struct summary summary = {.refuses = false};
+    struct summary summary = {.meta_key = UINT32_MAX};
     const char *name = nftnl_rule_get_str(rule, NFTNL_RULE_CHAIN);
     struct nftnl_expr_iter *walk = nftnl_expr_iter_create(rule);
     if (!walk)
@@ -110,7 +123,7 @@ static void note_rule_of(const struct nftnl_rule *rule, struct chain *chain)
     for (const struct nftnl_expr *one = nftnl_expr_iter_next(walk); one; one = nftnl_expr_iter_next(walk))
         summarise(one, &summary);
     nftnl_expr_iter_destroy(walk);
-    if (summary.names_berth && !summary.refuses)
+    if (summary.is_from_berth && summary.passes)
         chain->accepts_berth = true;
     if (name && strcmp(name, chain->name) == 0 && summary.refuses && !summary.is_conditional)
         chain->drops = true;
@@ -164,6 +177,18 @@ static bool has_legacy_filter(void)
     return got > 0 && strstr(names, "\nfilter\n");
 }
 
+/* Among the rules of `iptables -S`: one that accepts what comes from our interfaces. */
+static bool accepts_berth(const char *rules)
+{
+    static const char accept[] = " -i " INTERFACE_PREFIX "+ -j ACCEPT\n", inverse[] = " !";
+    for (const char *at = strstr(rules, accept); at; at = strstr(at + 1, accept)) {
+        size_t before = (size_t)(at - rules);
+        if (before < strlen(inverse) || memcmp(at - strlen(inverse), inverse, strlen(inverse)) != 0)
+            return true;
+    }
+    return false;
+}
+
 /* 1 when it drops what is forwarded; negative errno. */
 static int find_legacy(void)
 {
@@ -174,7 +199,7 @@ static int find_legacy(void)
     int status = bt_admin_read_output(save, rules, sizeof(rules));
     if (status != 0)
         return status < 0 ? status : -EPERM;
-    if (!strstr(rules, "-P FORWARD DROP\n") || strstr(rules, " " INTERFACE_PREFIX "+ "))
+    if (!strstr(rules, "-P FORWARD DROP\n") || accepts_berth(rules))
         return 0;
     bt_admin_tell(
         "other firewalls: the chain FORWARD of iptables-legacy drops what agents and gateways send; "

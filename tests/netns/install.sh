@@ -139,12 +139,24 @@ drops "a last rule" "iifname lo accept; counter log drop"
 drops "a last rule that refuses" "reject with icmp type admin-prohibited"
 drops "a policy, and a rule for another interface" "policy drop; iifname \"berthd0\" accept"
 drops "a policy, and a rule that drops ours" "policy drop; iifname \"berth*\" drop"
+drops "a policy, and a rule that only counts ours" "policy drop; iifname \"berth*\" counter"
+drops "a policy, and a rule that leaves ours to it" "policy drop; iifname \"berth*\" return"
+drops "a policy, and a rule for all but ours" "policy drop; iifname != \"berth*\" accept"
+drops "a policy, and a rule for what goes to ours" "policy drop; oifname \"berth*\" accept"
+passes "a policy, and a chain for ours" "policy drop; iifname \"berth*\" jump g; }; chain g {; accept"
 passes "a policy, and our accept" "policy drop; iifname \"berth*\" accept; oifname \"berth*\" accept"
 passes "a last rule with a condition" "ip saddr 192.0.2.1 drop"
 HOOK=input
 passes "a chain of another hook" "policy drop"
 if [ -x /usr/sbin/iptables-legacy ] && iptables-legacy -P FORWARD DROP 2>/dev/null; then
-    check_status "iptables-legacy: drops us" 1 '^other firewalls: the chain FORWARD of iptables-legacy' "$HELPER" status
+    legacy='^other firewalls: the chain FORWARD of iptables-legacy'
+    check_status "iptables-legacy: drops us" 1 "$legacy" "$HELPER" status
+    for rule in '-i berth+' '-i berth+ -j DROP' '! -i berth+ -j ACCEPT' '-o berth+ -j ACCEPT' '-i berth+ -j RETURN'; do
+        # shellcheck disable=SC2086 # the words of a rule
+        iptables-legacy -I FORWARD $rule
+        check_status "iptables-legacy with the rule $rule: drops us all the same" 1 "$legacy" "$HELPER" status
+    done
+    iptables-legacy -F FORWARD
     iptables-legacy -I FORWARD -i berth+ -j ACCEPT
     check_status "with our accept it does not" 1 '^other firewalls: no chain drops' "$HELPER" status
     iptables-legacy -F FORWARD
