@@ -13,6 +13,7 @@
 #include "lib/file.h"
 #include "policy/gateway/control.h"
 #include "policy/gateway/credential.h"
+#include "policy/gateway/inflate.h"
 #include "policy/rules/rules.h"
 
 #define BT_AGENTS_MAX 4096         /* entries: more than there are slots */
@@ -37,6 +38,7 @@ struct bt_agent {
     uint64_t policy_version;
     struct bt_policy *policy;
     struct bt_credentials *credentials; /* NULL: none */
+    struct bt_inflate_share inflate_share;
     uint32_t gateway_address;
     struct bt_agent_counters counters;
     bool has_news;          /* counters changed since they were reported */

@@ -18,6 +18,7 @@ struct bt_view {
     size_t calm;                /* bytes since the last such escape */
     uint8_t history[BT_VIEW_HISTORY];
     size_t history_length;
+    bool is_escaped;             /* an odd number of backslashes stands before the history */
     uint8_t pending[ESCAPE_MAX]; /* an escape that is not complete */
     size_t pending_length;
 };
@@ -206,7 +207,8 @@ static bool begins_escape(enum bt_view_kind kind, const uint8_t *text, size_t le
     return read_escape(kind, text, length, &taken, &byte) == ESCAPE_WHOLE && is_worth_it(byte);
 }
 
-/* Whether an escape worth it begins in text[0..within); what lies behind may complete it. */
+/* Whether an escape worth it may begin in text[0..within); what lies behind may complete it. Of two
+ * backslashes either may be the one that begins it: text can begin in the middle of a pair. */
 static bool has_escape(enum bt_view_kind kind, const uint8_t *text, size_t length, size_t within)
 {
     for (size_t at = 0; at < within;) {
@@ -216,8 +218,7 @@ static bool has_escape(enum bt_view_kind kind, const uint8_t *text, size_t lengt
         at = (size_t)(escape - text);
         if (begins_escape(kind, escape, length - at))
             return true;
-        /* An escaped backslash begins nothing. */
-        at += kind == BT_VIEW_JSON && at + 1 < within && escape[1] == '\\' ? 2 : 1;
+        at++;
     }
     return false;
 }
@@ -232,18 +233,26 @@ static bool has_escape_between(const struct bt_view *view, const uint8_t *data, 
     return has_escape(view->kind, joined, before + behind, before);
 }
 
+/* Drops bytes from the front of the history, and knows of their backslashes how the last ones pair. */
+static void pass_by(struct bt_view *view, const uint8_t *data, size_t length)
+{
+    size_t count = 0;
+    while (count < length && data[length - 1 - count] == '\\')
+        count++;
+    view->is_escaped = (count % 2 != 0) != (count == length && view->is_escaped);
+}
+
 static void remember(struct bt_view *view, const uint8_t *data, size_t length)
 {
-    if (length >= BT_VIEW_HISTORY) {
-        memcpy(view->history, data + length - BT_VIEW_HISTORY, BT_VIEW_HISTORY);
-        view->history_length = BT_VIEW_HISTORY;
-        return;
-    }
-    size_t room = BT_VIEW_HISTORY - length;
-    size_t kept = view->history_length < room ? view->history_length : room;
-    memmove(view->history, view->history + view->history_length - kept, kept);
-    memcpy(view->history + kept, data, length);
-    view->history_length = kept + length;
+    size_t all = view->history_length + length;
+    size_t dropped = all > BT_VIEW_HISTORY ? all - BT_VIEW_HISTORY : 0;
+    size_t old = dropped < view->history_length ? dropped : view->history_length;
+    pass_by(view, view->history, old);
+    pass_by(view, data, dropped - old);
+    size_t kept = view->history_length - old;
+    memmove(view->history, view->history + old, kept);
+    memcpy(view->history + kept, data + (dropped - old), length - (dropped - old));
+    view->history_length = all - dropped;
 }
 
 /* What was found stays found; nothing of a match may be under way. */
@@ -255,16 +264,22 @@ static void calm_down(struct bt_view *view)
     view->scanner = bt_scanner_free(view->scanner);
 }
 
+/* Begins with what came last. */
+static void start_decoding(struct bt_view *view)
+{
+    size_t skipped = view->is_escaped && view->history_length != 0 ? 1 : 0;
+    view->scanner = bt_scanner_new(&view->settings);
+    view->calm = 0;
+    decode_piece(view, view->history + skipped, view->history_length - skipped);
+}
+
 void bt_view_scan(struct bt_view *view, const void *data, size_t length)
 {
     if (length == 0)
         return;
     if (view->scanner == NULL &&
-        (has_escape_between(view, data, length) || has_escape(view->kind, data, length, length))) {
-        view->scanner = bt_scanner_new(&view->settings);
-        view->calm = 0;
-        decode_piece(view, view->history, view->history_length);
-    }
+        (has_escape_between(view, data, length) || has_escape(view->kind, data, length, length)))
+        start_decoding(view);
     if (view->scanner != NULL) {
         decode_piece(view, data, length);
         calm_down(view);

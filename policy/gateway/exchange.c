@@ -406,8 +406,9 @@ void bt_exchange_sweep(struct bt_exchange *exchange, int64_t now_ms)
         bt_exchange_refuse(exchange, &refusal);
         return;
     }
-    if (bt_exchange_filter_pause(&exchange->request, now_ms))
-        bt_exchange_pump_request(exchange);
-    if (bt_exchange_filter_pause(&exchange->response, now_ms))
+    if (!bt_exchange_filter_pause(exchange, &exchange->request, now_ms))
+        return;
+    bt_exchange_pump_request(exchange);
+    if (bt_exchange_filter_pause(exchange, &exchange->response, now_ms))
         bt_exchange_pump_response(exchange);
 }

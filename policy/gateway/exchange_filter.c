@@ -11,6 +11,7 @@ static struct bt_filter_settings settings_of(const struct bt_exchange *exchange)
         .dlp = verdict->dlp,
         .secrets = bt_credentials_secrets(exchange->session->agent->credentials),
         .keeps_authorization = !verdict->strips_credentials,
+        .share = &exchange->session->agent->inflate_share,
         .is_injected = verdict->auth != BT_AUTH_NONE,
         .is_websocket = exchange->is_asking_websocket,
     };
@@ -109,11 +110,10 @@ bool bt_exchange_filter_end(struct bt_exchange *exchange, struct bt_half *half, 
     return follow(exchange, half->filter, bt_filter_end(half->filter, trailers, half->waiting));
 }
 
-bool bt_exchange_filter_pause(struct bt_half *half, int64_t now_ms)
+bool bt_exchange_filter_pause(struct bt_exchange *exchange, struct bt_half *half, int64_t now_ms)
 {
     if (bt_filter_held(half->filter) == 0 || half->is_ended ||
         now_ms - half->filtered_ms < BT_FILTER_PAUSE_MS)
-        return false;
-    bt_filter_flush(half->filter, half->waiting);
-    return true;
+        return true;
+    return follow(exchange, half->filter, bt_filter_flush(half->filter, half->waiting));
 }

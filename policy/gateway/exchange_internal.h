@@ -70,9 +70,8 @@ bool bt_exchange_filter_data(struct bt_exchange *exchange, struct bt_half *half,
                              size_t length);
 /* trailers: NULL, or changed as needed. Without a filter: nothing to do. */
 bool bt_exchange_filter_end(struct bt_exchange *exchange, struct bt_half *half, struct bt_message *trailers);
-/* Once a second: what a filter holds goes on when its source is silent. Returns whether there is something to
- * send. */
-bool bt_exchange_filter_pause(struct bt_half *half, int64_t now_ms);
+/* Once a second: what a filter holds goes on, into half->waiting, when its source is silent. */
+bool bt_exchange_filter_pause(struct bt_exchange *exchange, struct bt_half *half, int64_t now_ms);
 void bt_exchange_filters_free(struct bt_exchange *exchange);
 
 /* exchange.c */

@@ -21,7 +21,8 @@
 #define BT_FILTER_HELD_MAX (128U * 1024)
 
 struct bt_filter;
-struct bt_secrets; /* of one agent, secrets.h */
+struct bt_inflate_share; /* of one agent, inflate.h */
+struct bt_secrets;       /* of one agent, secrets.h */
 
 struct bt_filter_settings {
     struct bt_dlp dlp;
@@ -33,6 +34,8 @@ struct bt_filter_settings {
     /* A credential is injected into this exchange: what comes back must be readable, so accept-encoding
      * becomes identity, and a response in an unknown coding is blocked. */
     bool is_injected;
+    /* What this agent's decoders take of the memory for them, or NULL; lives longer than the filter. */
+    struct bt_inflate_share *share;
     bool is_websocket; /* the request asks for the protocol "websocket" */
 };
 
@@ -84,11 +87,11 @@ enum bt_filter_verdict bt_filter_end(struct bt_filter *filter, struct bt_message
 
 /* Bytes taken and not yet given out. While there are some and the sender is silent (BT_FILTER_PAUSE_MS), the
  * caller calls bt_filter_flush: a peer may be waiting for them. They are out then; a match that they turn out
- * to have begun is still found, and only what follows is overwritten. Not to be called between BT_FILTER_ASK
- * and its answer, nor after BT_FILTER_BLOCK. */
+ * to have begun is still found, and only what follows is overwritten. What was held is looked at on its way
+ * out, and may block. Not to be called between BT_FILTER_ASK and its answer, nor after BT_FILTER_BLOCK. */
 #define BT_FILTER_PAUSE_MS 250
 size_t bt_filter_held(const struct bt_filter *filter);
-void bt_filter_flush(struct bt_filter *filter, struct evbuffer *out);
+enum bt_filter_verdict bt_filter_flush(struct bt_filter *filter, struct evbuffer *out);
 
 /* After BT_FILTER_ASK: yes gives out what was kept, and this kind of find passes in the rest of the exchange.
  * The result is that of the call that asked: it may ask again, for another kind. No: BT_FILTER_BLOCK. */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "policy/gateway/filter_internal.h"
 
@@ -30,23 +31,32 @@ void bt_filter_body_clear(struct bt_filter *filter)
 /* ---- what kind of body follows a head -------------------------------------------------------------------
  */
 
-static struct bt_http_slice field_value(const struct bt_message *head, const char *name)
+static bool has_word(struct bt_http_slice text, const char *word)
 {
-    for (size_t i = 0; i < head->field_count; i++)
-        if (bt_http_slice_is_nocase(head->fields[i].name, name))
-            return head->fields[i].value;
-    return (struct bt_http_slice){"", 0};
+    size_t length = strlen(word);
+    for (size_t at = 0; at + length <= text.length; at++)
+        if (strncasecmp(text.data + at, word, length) == 0)
+            return true;
+    return false;
 }
 
-/* Whether people or models would read it: what instructions to the agent can hide in. */
-static bool is_text(struct bt_http_slice type)
+/* Whether people or models would read it: what instructions to the agent can hide in. Of several types, or
+ * none, nobody knows which one the reader goes by. */
+static bool is_text(const struct bt_message *head)
 {
     static const char *const kinds[] = {"text/", "json",     "xml",      "javascript",
                                         "yaml",  "markdown", "form-data"};
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(kinds); i++)
-        if (memmem(type.data, type.length, kinds[i], strlen(kinds[i])) != NULL)
-            return true;
-    return type.length == 0;
+    size_t count = 0;
+    for (size_t i = 0; i < head->field_count; i++) {
+        struct bt_http_slice type = head->fields[i].value;
+        if (!bt_http_slice_is_nocase(head->fields[i].name, "content-type"))
+            continue;
+        count++;
+        for (size_t j = 0; j < BT_ARRAY_LENGTH(kinds); j++)
+            if (type.length == 0 || has_word(type, kinds[j]))
+                return true;
+    }
+    return count == 0;
 }
 
 /* All values of Content-Encoding, joined; the caller frees. */
@@ -83,7 +93,7 @@ enum bt_filter_verdict bt_filter_body_start(struct bt_filter *filter, const stru
     if (is_interim || (filter->is_request && filter->settings.dlp.outbound == BT_DLP_OUTBOUND_OFF))
         return BT_FILTER_PASS;
     struct bt_scanner_settings settings = bt_filter_scanner_settings(filter, false);
-    if (!filter->is_request && !is_switching && !is_text(field_value(head, "content-type")))
+    if (!filter->is_request && !is_switching && !is_text(head))
         settings.detectors = NULL;
     bool has_secrets = filter->is_request || bt_secrets_have(settings.secrets, BT_SECRET_CREDENTIAL);
     if (settings.detectors == NULL && !has_secrets)
@@ -91,7 +101,7 @@ enum bt_filter_verdict bt_filter_body_start(struct bt_filter *filter, const stru
     if (is_switching && filter->settings.is_websocket) {
         filter->body = BT_FILTER_BODY_WEBSOCKET;
     } else if (codings != NULL && !is_switching) {
-        if (bt_inflate_new(codings, strlen(codings), &filter->inflate) < 0)
+        if (bt_inflate_new(codings, strlen(codings), filter->settings.share, &filter->inflate) < 0)
             return bt_filter_judge_unreadable(filter, "a content coding that cannot be looked into");
         filter->body = filter->inflate != NULL ? BT_FILTER_BODY_CODED : BT_FILTER_BODY_PLAIN;
     } else {
@@ -306,13 +316,18 @@ size_t bt_filter_held(const struct bt_filter *filter)
     return held + (filter->body == BT_FILTER_BODY_PLAIN ? bt_scanner_held(filter->scanner) : 0);
 }
 
-void bt_filter_flush(struct bt_filter *filter, struct evbuffer *out)
+enum bt_filter_verdict bt_filter_flush(struct bt_filter *filter, struct evbuffer *out)
 {
-    if (filter == NULL || filter->scanner == NULL || filter->is_blocked)
-        return;
-    if (filter->body == BT_FILTER_BODY_PLAIN && give_out(filter, true, out) != BT_FILTER_PASS)
-        return;
-    (void)evbuffer_add_buffer(out, filter->waiting);
+    enum bt_filter_verdict verdict = BT_FILTER_PASS;
+    if (filter != NULL && filter->is_blocked)
+        return BT_FILTER_BLOCK;
+    if (filter == NULL || filter->scanner == NULL)
+        return BT_FILTER_PASS;
+    if (filter->body == BT_FILTER_BODY_PLAIN)
+        verdict = give_out(filter, true, out);
+    if (verdict == BT_FILTER_PASS)
+        (void)evbuffer_add_buffer(out, filter->waiting);
+    return verdict;
 }
 
 enum bt_filter_verdict bt_filter_end(struct bt_filter *filter, struct bt_message *trailers,
@@ -327,8 +342,8 @@ enum bt_filter_verdict bt_filter_end(struct bt_filter *filter, struct bt_message
         filter->is_blocked = true;
         return BT_FILTER_BLOCK;
     }
-    bt_filter_flush(filter, out);
-    return bt_filter_verdict_of(filter);
+    enum bt_filter_verdict verdict = bt_filter_flush(filter, out);
+    return verdict != BT_FILTER_PASS ? verdict : bt_filter_verdict_of(filter);
 }
 
 enum bt_filter_verdict bt_filter_answer(struct bt_filter *filter, bool is_allowed, struct evbuffer *out)

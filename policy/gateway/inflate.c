@@ -19,7 +19,8 @@ enum coding { CODING_GZIP, CODING_DEFLATE, CODING_BROTLI, CODING_ZSTD };
 
 struct stage {
     enum coding coding;
-    bool is_started, is_finished; /* at the end of a member or frame, where another may begin */
+    struct bt_inflate_share *share; /* or NULL */
+    bool is_started, is_finished;   /* at the end of a member or frame, where another may begin */
     size_t memory;
     union {
         z_stream zlib;
@@ -51,17 +52,38 @@ struct piece {
     max_align_t data[];
 };
 
+/* zstd is counted after it took memory, so any of the sums may lie above its bound already. */
+static bool is_above(size_t taken, size_t size, size_t bound)
+{
+    return taken > bound || size > bound - taken;
+}
+
+static bool has_room(const struct stage *stage, size_t size)
+{
+    return !is_above(stage->memory, size, BT_INFLATE_STREAM_MAX) &&
+           !is_above(total_memory, size, BT_INFLATE_TOTAL_MAX) &&
+           (stage->share == NULL || !is_above(stage->share->memory, size, BT_INFLATE_SHARE_MAX));
+}
+
+/* Sets what a stage takes, in all sums. */
+static void count_memory(struct stage *stage, size_t memory)
+{
+    total_memory = total_memory - stage->memory + memory;
+    if (stage->share != NULL)
+        stage->share->memory = stage->share->memory - stage->memory + memory;
+    stage->memory = memory;
+}
+
 static void *take_memory(void *opaque, size_t size)
 {
     struct stage *stage = opaque;
-    if (size > BT_INFLATE_STREAM_MAX - stage->memory || size > BT_INFLATE_TOTAL_MAX - total_memory)
+    if (!has_room(stage, size))
         return NULL;
     struct piece *piece = calloc(1, sizeof(*piece) + size);
     if (piece == NULL)
         return NULL;
     piece->size = size;
-    stage->memory += size;
-    total_memory += size;
+    count_memory(stage, stage->memory + size);
     // cppcheck-suppress memleak ; give_memory() finds the piece again in front of its data
     return piece->data;
 }
@@ -72,8 +94,7 @@ static void give_memory(void *opaque, void *data)
     if (data == NULL)
         return;
     struct piece *piece = (struct piece *)(void *)((char *)data - offsetof(struct piece, data));
-    stage->memory -= piece->size;
-    total_memory -= piece->size;
+    count_memory(stage, stage->memory - piece->size);
     free(piece);
 }
 
@@ -86,10 +107,8 @@ static void *take_array(void *opaque, unsigned count, unsigned size)
 /* zstd's own allocator is not part of its stable interface: its size is asked for instead. */
 static int count_zstd(struct stage *stage)
 {
-    size_t size = ZSTD_sizeof_DStream(stage->zstd);
-    total_memory = total_memory - stage->memory + size;
-    stage->memory = size;
-    return total_memory > BT_INFLATE_TOTAL_MAX ? -ENOMEM : 0;
+    count_memory(stage, ZSTD_sizeof_DStream(stage->zstd));
+    return has_room(stage, 0) ? 0 : -ENOMEM;
 }
 
 /* ---- stages ---------------------------------------------------------------------------------------------
@@ -135,7 +154,7 @@ static void stage_stop(struct stage *stage)
         BrotliDecoderDestroyInstance(stage->brotli);
         break;
     case CODING_ZSTD:
-        total_memory -= stage->memory;
+        count_memory(stage, 0);
         (void)ZSTD_freeDStream(stage->zstd);
         break;
     }
@@ -268,7 +287,8 @@ bool bt_inflate_is_complete(const struct bt_inflate *inflate)
 /* ---- codings --------------------------------------------------------------------------------------------
  */
 
-static int add_coding(struct bt_inflate *inflate, const char *name, size_t length)
+static int add_coding(struct bt_inflate *inflate, const char *name, size_t length,
+                      struct bt_inflate_share *share)
 {
     static const struct {
         const char *name;
@@ -286,14 +306,15 @@ static int add_coding(struct bt_inflate *inflate, const char *name, size_t lengt
             return -ENOTSUP;
         /* In front: codings are listed in the order in which they were applied. */
         memmove(inflate->stages + 1, inflate->stages, inflate->count * sizeof(*inflate->stages));
-        inflate->stages[0] = (struct stage){.coding = (enum coding)known[i].coding};
+        inflate->stages[0] = (struct stage){.coding = (enum coding)known[i].coding, .share = share};
         inflate->count++;
         return 0;
     }
     return -ENOTSUP;
 }
 
-int bt_inflate_new(const char *codings, size_t length, struct bt_inflate **ret_inflate)
+int bt_inflate_new(const char *codings, size_t length, struct bt_inflate_share *share,
+                   struct bt_inflate **ret_inflate)
 {
     struct bt_inflate *inflate = bt_new(1, sizeof(*inflate));
     int result = 0;
@@ -305,7 +326,7 @@ int bt_inflate_new(const char *codings, size_t length, struct bt_inflate **ret_i
             first++;
         while (last > first && (codings[last - 1] == ' ' || codings[last - 1] == '\t'))
             last--;
-        result = add_coding(inflate, codings + first, last - first);
+        result = add_coding(inflate, codings + first, last - first, share);
         at = end + 1;
     }
     if (result < 0 || inflate->count == 0)

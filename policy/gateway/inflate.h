@@ -1,7 +1,8 @@
 /* Reads a compressed body as it passes, so that filters see what is in it (RFC 9110, 8.4: Content-Encoding).
  *
- * Called by filter_body.c with a copy; what is forwarded stays as it came. Pure but for a counter: all
- * decoders of the process together take at most BT_INFLATE_TOTAL_MAX bytes. A body that grows to more than
+ * Called by filter_body.c with a copy; what is forwarded stays as it came. Pure but for counters: all
+ * decoders of the process together take at most BT_INFLATE_TOTAL_MAX bytes, those of an agent at most
+ * BT_INFLATE_SHARE_MAX of them. A body that grows to more than
  * BT_INFLATE_RATIO_MAX times its size (beyond the first BT_INFLATE_FREE bytes) is a bomb.
  */
 #ifndef BERTH_POLICY_GATEWAY_INFLATE_H
@@ -15,13 +16,20 @@
 #define BT_INFLATE_STREAM_MAX                                                                                \
     (20U * 1024 * 1024) /* memory of one decoder: brotli's largest window, and some */
 #define BT_INFLATE_TOTAL_MAX (96U * 1024 * 1024)
+#define BT_INFLATE_SHARE_MAX (BT_INFLATE_TOTAL_MAX / 2)
 
 struct bt_inflate;
 
+/* What the decoders of one agent take; zero at first. */
+struct bt_inflate_share {
+    size_t memory;
+};
+
 /* codings: values of Content-Encoding, joined with commas; gzip, x-gzip, deflate, br, zstd, identity, and
- * aws-chunked, which leaves bytes readable. Returns 0 (*ret_inflate NULL: nothing to decode) or -ENOTSUP
- * (another one, or too many). The caller frees it. */
-int bt_inflate_new(const char *codings, size_t length, struct bt_inflate **ret_inflate) BT_MUST_CHECK;
+ * aws-chunked, which leaves bytes readable. share: whose decoder it is, or NULL; it must live longer. Returns
+ * 0 (*ret_inflate NULL: nothing to decode) or -ENOTSUP (another one, or too many). The caller frees it. */
+int bt_inflate_new(const char *codings, size_t length, struct bt_inflate_share *share,
+                   struct bt_inflate **ret_inflate) BT_MUST_CHECK;
 struct bt_inflate *bt_inflate_free(struct bt_inflate *inflate); /* accepts NULL, returns NULL */
 
 /* Decodes a piece and gives the outcome to sink, in blocks of at most 16 KiB. Returns 0; -EBADMSG: not what

@@ -27,7 +27,7 @@ static int run(const char *codings, const uint8_t *data, size_t size, size_t pie
                bool *ret_is_complete)
 {
     struct bt_inflate *inflate = NULL;
-    int result = bt_inflate_new(codings, strlen(codings), &inflate);
+    int result = bt_inflate_new(codings, strlen(codings), NULL, &inflate);
     *ret_sum = (struct sum){0};
     if (result < 0 || inflate == NULL)
         abort();
@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
          is_whole_complete != are_pieces_complete))
         abort();
     struct bt_inflate *none = NULL;
-    if (bt_inflate_new((const char *)data, size, &none) == 0)
+    if (bt_inflate_new((const char *)data, size, NULL, &none) == 0)
         (void)bt_inflate_free(none);
     return 0;
 }
