@@ -107,6 +107,10 @@ static int check_credentials(const struct bt_policy *policy, const json_t *crede
     json_object_foreach((json_t *)(uintptr_t)credentials, name, value)
     {
         bytes += json_string_length(value);
+        /* A gateway that cannot keep the name could not take the agent at all. */
+        if (result == 0 && !bt_policy_credential_name_is_valid(name))
+            result = bt_fail(error, BT_EXIT_ERROR, EINVAL, "1 to 31 of a-z, 0-9 and -",
+                             "\"%.40s\" is not the name of a credential", name);
         if (result == 0 && !is_credential(value))
             result = bt_fail(error, BT_EXIT_ERROR, EINVAL, "up to 4000 bytes of printable ASCII",
                              "the credential \"%.40s\" cannot stand in a header field", name);
@@ -153,7 +157,12 @@ static int take_secrets(struct bt_api *api, const json_t *body, struct bt_regist
                           : NULL;
     /* Compared before the new key takes the place of the one that opens the old data. */
     agent->has_new_secrets = are_secrets_new(api, agent, secrets);
-    int result = 0;
+    uint64_t version;
+    int result = bt_registry_next_version(api->registry, agent, &version, error);
+    if (result < 0) {
+        json_decref(secrets);
+        return result;
+    }
     if (secrets != NULL &&
         (key == NULL || bt_vault_take_key(api->vault, agent->slot, agent->generation, key) < 0))
         result = bt_fail(error, BT_EXIT_ERROR, EINVAL, "see policy/API.md",

@@ -113,16 +113,6 @@ struct bt_registry *bt_registry_close(struct bt_registry *registry)
     return NULL;
 }
 
-static uint64_t next_version(const struct bt_registry_agent *agent, const struct bt_registry_agent *held)
-{
-    if (agent->policy_version != 0)
-        return agent->policy_version;
-    if (held->policy == NULL || held->generation != agent->generation)
-        return 1;
-    bool is_changed = agent->has_new_secrets || !json_equal(held->policy, agent->policy);
-    return held->policy_version + (is_changed ? 1 : 0);
-}
-
 static int insert_agent(struct bt_registry *registry, const struct bt_registry_agent *agent, uint64_t version,
                         struct bt_error *error)
 {
@@ -165,15 +155,34 @@ static int end_transaction(struct bt_registry *registry, int result, struct bt_e
     return result;
 }
 
-int bt_registry_put(struct bt_registry *registry, const struct bt_registry_agent *agent,
-                    uint64_t *ret_version, struct bt_error *error)
+int bt_registry_next_version(struct bt_registry *registry, const struct bt_registry_agent *agent,
+                             uint64_t *ret_version, struct bt_error *error)
 {
     struct bt_registry_agent held = {0};
     int result = bt_registry_find_slot(registry, agent->slot, &held, error);
     if (result < 0 && result != -ENOENT)
         return result;
-    uint64_t version = next_version(agent, &held);
+    uint64_t lowest = 1;
+    if (result == 0 && held.generation == agent->generation) {
+        bool is_changed = agent->has_new_secrets || !json_equal(held.policy, agent->policy);
+        lowest = held.policy_version + (is_changed ? 1 : 0);
+    }
     bt_registry_agent_clear(&held);
+    if (agent->policy_version != 0 && agent->policy_version < lowest)
+        return bt_fail(error, BT_EXIT_ERROR, EINVAL, "leave it out, and it is counted here",
+                       "\"policy_version\" is %llu, and the next one of slot %u is %llu",
+                       (unsigned long long)agent->policy_version, agent->slot, (unsigned long long)lowest);
+    *ret_version = agent->policy_version != 0 ? agent->policy_version : lowest;
+    return 0;
+}
+
+int bt_registry_put(struct bt_registry *registry, const struct bt_registry_agent *agent,
+                    uint64_t *ret_version, struct bt_error *error)
+{
+    uint64_t version;
+    int result = bt_registry_next_version(registry, agent, &version, error);
+    if (result < 0)
+        return result;
     result = execute(registry, "BEGIN IMMEDIATE", error);
     if (result < 0)
         return result;

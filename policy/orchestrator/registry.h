@@ -25,15 +25,19 @@ struct bt_registry_agent {
     uint64_t policy_version;
     json_t *policy;          /* owned by who holds the struct, as is sealed */
     struct bt_buffer sealed; /* credentials and canary as vault.h seals them; empty: none */
-    bool has_new_secrets;    /* bt_registry_put: what is sealed is not what it was */
+    bool has_new_secrets;    /* bt_registry_next_version: what is sealed is not what it was */
 };
 void bt_registry_agent_clear(struct bt_registry_agent *agent);
 
 int bt_registry_open(const char *path, struct bt_registry **ret_registry, struct bt_error *error);
 struct bt_registry *bt_registry_close(struct bt_registry *registry);
 
-/* Stores an agent in place of whatever held its slot or its address. policy_version 0: counted here; the
- * version stored goes to *ret_version. */
+/* The version under which an agent would be stored: its policy_version, or when that is 0 one more than what
+ * holds its slot in the same generation when something changed. A gateway reads credentials anew when the
+ * version is another, so one that does not rise with a change is -EINVAL, as is one that falls. */
+int bt_registry_next_version(struct bt_registry *registry, const struct bt_registry_agent *agent,
+                             uint64_t *ret_version, struct bt_error *error);
+/* Stores an agent in place of whatever held its slot or its address, under its next version. */
 int bt_registry_put(struct bt_registry *registry, const struct bt_registry_agent *agent,
                     uint64_t *ret_version, struct bt_error *error);
 /* -ENOENT when that generation does not hold the slot. */

@@ -193,6 +193,13 @@ static int parse_auth_header(const json_t *auth, const struct place *place, stru
     return 0;
 }
 
+bool bt_policy_credential_name_is_valid(const char *name)
+{
+    size_t length = strlen(name);
+    return length != 0 && length < BT_CREDENTIAL_NAME_SIZE && name[0] != '-' &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
+}
+
 static int parse_auth(const json_t *item, const struct place *place, struct bt_policy_route *route)
 {
     static const char *const known[] = {"scheme", "header", "from"};
@@ -221,8 +228,7 @@ static int parse_auth(const json_t *item, const struct place *place, struct bt_p
     if (route->auth == BT_AUTH_NONE)
         return parse_auth_header(auth, place, route);
     const char *from = plain_text(json_object_get(auth, "from"), 1, sizeof(route->credential) - 1);
-    if (from == NULL || strspn(from, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(from) ||
-        from[0] == '-')
+    if (from == NULL || !bt_policy_credential_name_is_valid(from))
         return route_fail(place,
                           "\"auth\": \"from\" is not the name of a credential (1 to 31 of a-z, 0-9 and -)");
     memcpy(route->credential, from, strlen(from) + 1);

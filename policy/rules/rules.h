@@ -116,6 +116,9 @@ void bt_policy_decide_connection(const struct bt_policy *policy, const char *hos
  * (X-Api-Key, Private-Token and their like; policy/POLICY.md lists them). Case is ignored. */
 bool bt_policy_is_credential_field(struct bt_http_slice name);
 
+/* 1 to 31 of a-z, 0-9 and '-', which does not come first. */
+bool bt_policy_credential_name_is_valid(const char *name);
+
 /* The names of all credentials that the routes of a policy inject, each once: an owned array of strings. */
 json_t *bt_policy_credentials(const struct bt_policy *policy);
 

@@ -28,10 +28,10 @@ rules='{"host": "api.allowed.example", "methods": ["GET", "POST"], "paths": ["/e
        {"host": "narrow.example", "auth": {"scheme": "none", "header": "x-special"}},
        {"host": "allowed.example"}'
 credentials() { echo "{\"one\": \"$first\", \"two\": \"$second\"}"; }
-register_with() { # ROUTES CREDENTIALS
+register_with() { # ROUTES CREDENTIALS [MEMBERS]
     api PUT agents/3/11 "{\"name\": \"first\", \"address\": \"10.243.0.7\", \"gateway_address\": \"10.243.0.6\",
         \"token_sha256\": \"$(digest token-one)\", \"policy\": $(policy "$1"), \"credentials\": $2, \"credential_key\": \"$key\",
-        \"canary\": \"$canary\"}"
+        \"canary\": \"$canary\"${3:-}}"
 }
 equal "a credential that a route names must be there" 'the policy names the credential "two", which is not there' \
     "$(register_with "$rules" "{\"one\": \"$first\"}" | json 'd["error"]')"
@@ -39,8 +39,16 @@ equal "a value that would be two fields is refused" 400 \
     "$(api PUT agents/3/11 "{\"name\": \"first\", \"address\": \"10.243.0.7\", \"gateway_address\": \"10.243.0.6\", \"token_sha256\":
         \"$(digest token-one)\", \"policy\": $(policy ''), \"credentials\": {\"one\": \"a\\r\\nb: c\"}, \"credential_key\": \"$key\"}" \
         -o /dev/null -w '%{http_code}' | json '400 if "cannot stand in a header field" in d["error"] else d')"
+for name in $(printf 'a%.0s' {1..32}) Upper under_score -first; do
+    equal "a name that nobody could use is refused: $name" "\"$name\" is not the name of a credential" \
+        "$(register_with "" "{\"$name\": \"$first\"}" | json 'd["error"]')"
+done
 equal "credentials are another version" '{"policy_version":2}' "$(register_with "$rules" "$(credentials)")"
 equal "the same again is not" '{"policy_version":2}' "$(register_with "$rules" "$(credentials)")"
+equal "a version that does not rise with a change is refused" '"policy_version" is 2, and the next one of slot 3 is 3' \
+    "$(key=$(openssl rand -hex 32) && register_with '' "$(credentials)" ', "policy_version": 2' | json 'd["error"]')"
+equal "and changes nothing, not even the key" open \
+    "$(api GET agents | json '[a["credentials"] for a in d["agents"] if a["slot"] == 3][0]')"
 sleep 6 # the gateway asks again every 5 s
 
 # ---- what the internet received ---------------------------------------------------------------------------------------

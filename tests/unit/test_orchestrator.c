@@ -136,6 +136,20 @@ static void test_sealed_rows(void **state)
     agent.has_new_secrets = true;
     assert_int_equal(bt_registry_put(registry, &agent, &version, NULL), 0);
     assert_int_equal(version, 2);
+    /* A version that is sent rises with each change: a gateway would not look for it otherwise. */
+    struct bt_error error = {0};
+    agent.policy_version = 2;
+    assert_int_equal(bt_registry_put(registry, &agent, &version, &error), -EINVAL);
+    assert_non_null(strstr(error.message, "the next one of slot 20 is 3"));
+    agent.has_new_secrets = false;
+    assert_int_equal(bt_registry_put(registry, &agent, &version, NULL), 0);
+    assert_int_equal(version, 2);
+    agent.policy_version = 1;
+    assert_int_equal(bt_registry_put(registry, &agent, &version, NULL), -EINVAL);
+    agent.policy_version = 7;
+    agent.has_new_secrets = true;
+    assert_int_equal(bt_registry_put(registry, &agent, &version, NULL), 0);
+    assert_int_equal(version, 7);
     bt_registry_close(registry);
     registry = open_registry(*state);
     assert_int_equal(bt_registry_find_slot(registry, 20, &found, NULL), 0);
