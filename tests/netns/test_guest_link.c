@@ -25,7 +25,9 @@
 
 #include "lib/file.h"
 #include "tests/lib/guest_server.h"
+#include "vm/guest_config.h"
 #include "vm/guest_link_internal.h"
+#include "vm/run_protocol.h"
 
 #define MEGABYTE 1000000ULL
 
@@ -231,6 +233,62 @@ static void t_output_limit_and_timeout(void **state)
         "pgrep -fcx 'sleep 30.125'",
         1, "0\n", "");
     bt_guest_close(link);
+}
+
+static void end_process(pid_t pid)
+{
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/* Of a server whose process ends between the start of "berth-init run" and its request: whether the command
+ * of the request was executed. The middle process is that server. */
+static bool is_executed(bool is_server_alive)
+{
+    const char *const arguments[] = {"touch", "/run/executed", NULL};
+    struct bt_guest_command command = command_of(arguments);
+    struct bt_buffer request = {0};
+    struct bt_error error = {0};
+    int input[2], output[2];
+    char byte = 0;
+    command.uid = command.gid = 0;
+    assert_int_equal(bt_run_request_encode(&command, &request, &error), 0);
+    assert_int_equal(pipe2(input, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(output, O_CLOEXEC), 0);
+    pid_t middle = fork();
+    if (middle == 0) {
+        if (fork() != 0) {
+            (void)close_range(3, ~0U, 0);
+            (void)pause();
+            _exit(0);
+        }
+        (void)dup2(input[0], STDIN_FILENO);
+        (void)dup2(output[1], STDOUT_FILENO);
+        (void)execl(BT_GUEST_RUN, "berth-init", "run", (char *)NULL);
+        _exit(127);
+    }
+    (void)close(input[0]);
+    (void)close(output[1]);
+    assert_int_equal(read(output[0], &byte, 1), 1);
+    assert_int_equal(byte, BT_RUN_READY);
+    if (!is_server_alive)
+        end_process(middle);
+    assert_int_equal(write(input[1], request.data, request.length), (ssize_t)request.length);
+    while (read(output[0], &byte, 1) > 0)
+        continue;
+    if (is_server_alive)
+        end_process(middle);
+    (void)close(input[1]);
+    (void)close(output[0]);
+    bt_buffer_wipe(&request);
+    return unlink("/run/executed") == 0;
+}
+
+static void t_nothing_is_executed_for_a_connection_that_has_ended(void **state)
+{
+    (void)state;
+    assert_true(is_executed(true));
+    assert_false(is_executed(false));
 }
 
 static void t_wrong_host_key_is_refused(void **state)
@@ -626,6 +684,7 @@ int main(void)
         cmocka_unit_test(t_unread_input_does_not_hang),
         cmocka_unit_test(t_slow_reader_holds_the_command_back),
         cmocka_unit_test(t_output_limit_and_timeout),
+        cmocka_unit_test(t_nothing_is_executed_for_a_connection_that_has_ended),
         cmocka_unit_test(t_wrong_host_key_is_refused),
         cmocka_unit_test(t_connect_waits_for_a_late_server_and_no_longer),
         cmocka_unit_test(t_tree_of_ten_thousand_files_and_back),

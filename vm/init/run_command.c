@@ -154,8 +154,18 @@ static int enter_folder(void)
     return folder_fd < 0 || fchdir(folder_fd) < 0 ? -errno : 0;
 }
 
+/* The connection's end is the command's end, unless it made itself a background process. server: the process
+ * that serves the connection; it may have ended by now, and then sends no signal any more (prctl(2)). */
+static int end_with(pid_t server)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGHUP, 0, 0, 0) < 0)
+        return -errno;
+    return getppid() == server ? 0 : -ECONNRESET;
+}
+
 int bt_init_run_command(void)
 {
+    pid_t server = getppid();
     int result = receive_on_terminal();
     if (result < 0)
         return complain(EXIT_CANNOT_EXECUTE, "the request to run a command is not valid", 0);
@@ -169,8 +179,9 @@ int bt_init_run_command(void)
     result = bt_init_become_user(run_request.uid, run_request.gid);
     if (result < 0)
         return complain(EXIT_CANNOT_EXECUTE, "cannot become the user of the command", -result);
-    /* The connection's end is the command's end, unless it made itself a background process. */
-    (void)prctl(PR_SET_PDEATHSIG, SIGHUP, 0, 0, 0);
+    result = end_with(server);
+    if (result < 0)
+        return complain(EXIT_CANNOT_EXECUTE, "the command has no connection any more", -result);
     (void)signal(SIGPIPE, SIG_DFL);
     result = enter_folder();
     if (result < 0)
