@@ -37,14 +37,15 @@ static void read_settings(struct bt_settings *ret_settings)
         bt_init_fatal("guest.conf is not valid (line %u)", line);
 }
 
-/* The clock of the host when it wrote guest.conf, plus the time since this kernel started. */
+/* The machine's clock, which is the host's, unless there is none: then the time of the host when it wrote
+ * guest.conf, plus the time since this kernel started, which is behind by what lay between the two. */
 static void set_clock(uint64_t host_seconds)
 {
     struct timespec now;
     if (host_seconds == 0 || clock_gettime(CLOCK_REALTIME, &now) < 0)
         return;
     time_t wanted = (time_t)(host_seconds + bt_init_now_ms() / 1000);
-    if (now.tv_sec >= wanted - 1 && now.tv_sec <= wanted + 1)
+    if (now.tv_sec >= wanted - 1)
         return;
     struct timespec corrected = {.tv_sec = wanted};
     if (clock_settime(CLOCK_REALTIME, &corrected) < 0)
