@@ -140,8 +140,14 @@ int bt_orchestrator_get(const struct bt_orchestrator *orchestrator, const char *
     return call_api(&call, ret_document, error);
 }
 
-static char *registration_text(const struct bt_registration *registration, bool has_canary)
+/* What an agent has that must not leave it, most first: an orchestrator of an older berth refuses members
+ * that it does not know. */
+enum known_secrets { KNOWN_NONE, KNOWN_CANARY, KNOWN_ALL };
+
+static char *registration_text(const struct bt_registration *registration, enum known_secrets known)
 {
+    bool has_canary = known >= KNOWN_CANARY && registration->canary != NULL;
+    bool has_token = known >= KNOWN_ALL && registration->credential_key != NULL;
     char address[BT_IPV4_TEXT_SIZE], gateway_address[BT_IPV4_TEXT_SIZE], digest[BT_DIGEST_TEXT_SIZE];
     bt_ipv4_format(registration->address, address);
     bt_ipv4_format(registration->gateway_address, gateway_address);
@@ -149,12 +155,13 @@ static char *registration_text(const struct bt_registration *registration, bool 
     json_t *body = json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", registration->name, "address", address,
                              "gateway_address", gateway_address, "token_sha256", digest, "policy",
                              json_deep_copy(registration->policy));
-    /* An orchestrator of an older berth refuses members that it does not know. */
     if (json_object_size(registration->credentials) > 0)
         (void)json_object_set_new(body, "credentials", json_deep_copy(registration->credentials));
     if (has_canary)
         (void)json_object_set_new(body, "canary", json_string(registration->canary));
-    if (has_canary || json_object_size(registration->credentials) > 0)
+    if (has_token)
+        (void)json_object_set_new(body, "identity_token", json_string(registration->token));
+    if (has_canary || has_token || json_object_size(registration->credentials) > 0)
         (void)json_object_set_new(body, "credential_key", json_string(registration->credential_key));
     char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
@@ -162,10 +169,10 @@ static char *registration_text(const struct bt_registration *registration, bool 
 }
 
 static int put_registration(const struct bt_orchestrator *orchestrator,
-                            const struct bt_registration *registration, bool has_canary,
+                            const struct bt_registration *registration, enum known_secrets known,
                             struct bt_error *error)
 {
-    bt_auto_free char *text = registration_text(registration, has_canary);
+    bt_auto_free char *text = registration_text(registration, known);
     if (text == NULL)
         return bt_fail(error, BT_EXIT_ERROR, EINVAL, NULL, "cannot write the registration of %s",
                        registration->name);
@@ -180,10 +187,12 @@ static int put_registration(const struct bt_orchestrator *orchestrator,
 int bt_orchestrator_register(const struct bt_orchestrator *orchestrator,
                              const struct bt_registration *registration, struct bt_error *error)
 {
-    int result = put_registration(orchestrator, registration, registration->canary != NULL, error);
-    /* An agent without credentials works with an orchestrator of an older berth too: without a canary. */
+    /* An agent works with an orchestrator of an older berth too: less is looked for. */
+    int result = put_registration(orchestrator, registration, KNOWN_ALL, error);
+    if (result == -EINVAL && registration->credential_key != NULL)
+        result = put_registration(orchestrator, registration, KNOWN_CANARY, error);
     if (result == -EINVAL && registration->canary != NULL && json_object_size(registration->credentials) == 0)
-        result = put_registration(orchestrator, registration, false, error);
+        result = put_registration(orchestrator, registration, KNOWN_NONE, error);
     return result < 0 ? bt_error_prefix(error, "cannot register %s", registration->name) : 0;
 }
 

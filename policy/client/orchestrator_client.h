@@ -20,10 +20,11 @@ struct bt_registration {
     const char *name;
     uint32_t address;         /* the agent guest's */
     uint32_t gateway_address; /* where that agent sees its gateway: its slot's host address */
-    const char *token;        /* identity token; only its SHA-256 is sent */
+    const char *token;        /* identity token; who has it is found by its SHA-256 */
     const json_t *policy;     /* policy/POLICY.md */
     /* Secret: what the policy's credentials are worth, by name, and a text that is nowhere but in this agent
-     * (NULL: none); the key that they are kept under (64 hex digits, NULL only when there is neither). */
+     * (NULL: none); the key that they and the token are kept under, so that gateways can look for them (64
+     * hex digits, NULL only when there is neither: the token is not sent then). */
     const json_t *credentials;
     const char *canary;
     const char *credential_key;

@@ -16,9 +16,11 @@ struct bt_credentials {
     struct bt_secrets *secrets;
 };
 
-/* A value, the password in "user:password", and the canary. */
-_Static_assert(2 * BT_CREDENTIALS_MAX + 1 <= BT_SECRETS_MAX &&
-                   2 * BT_CREDENTIALS_BYTES_MAX + BT_CANARY_MAX <= BT_SECRETS_BYTES_MAX,
+/* A value, the password in "user:password", the canary, and the agent's own token. */
+#define SECRETS_MAX (2 * BT_CREDENTIALS_MAX + 2)
+_Static_assert(SECRETS_MAX <= BT_SECRETS_MAX &&
+                   2 * BT_CREDENTIALS_BYTES_MAX + BT_CANARY_MAX + BT_IDENTITY_TOKEN_MAX <=
+                       BT_SECRETS_BYTES_MAX,
                "what a registration may hold must fit what the filters can look for");
 
 static bool is_field_value(const json_t *value)
@@ -50,9 +52,9 @@ static int take_values(const json_t *values, struct bt_credentials *credentials)
 }
 
 /* Of "user:password" the password counts by itself, too. */
-static int make_secrets(struct bt_credentials *credentials, const char *canary)
+static int make_secrets(struct bt_credentials *credentials, const char *canary, const char *token)
 {
-    struct bt_secret secrets[2 * BT_CREDENTIALS_MAX + 1];
+    struct bt_secret secrets[SECRETS_MAX];
     size_t count = 0;
     for (size_t i = 0; i < credentials->count; i++) {
         const char *value = credentials->values[i], *colon = strchr(value, ':');
@@ -62,25 +64,34 @@ static int make_secrets(struct bt_credentials *credentials, const char *canary)
     }
     if (canary != NULL)
         secrets[count++] = (struct bt_secret){BT_SECRET_CANARY, canary, strlen(canary)};
+    if (token != NULL)
+        secrets[count++] = (struct bt_secret){BT_SECRET_IDENTITY, token, strlen(token)};
     return bt_secrets_new(secrets, count, &credentials->secrets, NULL) < 0 ? -EPROTO : 0;
+}
+
+/* A member that may be missing or null, and else must be a text. Returns whether it is what it should be. */
+static bool take_text(const json_t *answer, const char *key, const char **ret_text)
+{
+    const json_t *value = json_object_get(answer, key);
+    *ret_text = json_string_value(value);
+    return value == NULL || json_is_null(value) || is_field_value(value);
 }
 
 int bt_credentials_take(const json_t *answer, struct bt_credentials **ret_credentials)
 {
-    const json_t *values = json_object_get(answer, "credentials"),
-                 *canary = json_object_get(answer, "canary");
-    bool has_canary = canary != NULL && !json_is_null(canary);
+    const json_t *values = json_object_get(answer, "credentials");
+    const char *canary, *token;
     if ((values != NULL && !json_is_null(values) && !json_is_object(values)) ||
-        (has_canary && !is_field_value(canary)))
+        !take_text(answer, "canary", &canary) || !take_text(answer, "identity_token", &token))
         return -EPROTO;
-    if (json_object_size(values) == 0 && !has_canary) {
+    if (json_object_size(values) == 0 && canary == NULL && token == NULL) {
         *ret_credentials = NULL;
         return 0;
     }
     struct bt_credentials *credentials = bt_new(1, sizeof(*credentials));
     int result = take_values(values, credentials);
     if (result == 0)
-        result = make_secrets(credentials, has_canary ? json_string_value(canary) : NULL);
+        result = make_secrets(credentials, canary, token);
     if (result < 0) {
         bt_credentials_free(credentials);
         return result;

@@ -14,9 +14,10 @@
 
 struct bt_credentials; /* of one agent, immutable */
 
-/* Takes "credentials" and "canary" of an answer of POST /v1/resolve (policy/API.md). An older orchestrator
- * sends neither, a sealed registration sends null: then there are none, and requests that need one are
- * refused. NULL when there is nothing at all. -EPROTO: out of form. The caller owns *ret_credentials. */
+/* Takes "credentials", "canary" and "identity_token" of an answer of POST /v1/resolve (policy/API.md). An
+ * older orchestrator sends none, a sealed registration sends null: then there are none, and requests that
+ * need one are refused. NULL when there is nothing at all. -EPROTO: out of form. The caller owns
+ * *ret_credentials. */
 int bt_credentials_take(const json_t *answer, struct bt_credentials **ret_credentials) BT_MUST_CHECK;
 struct bt_credentials *
 bt_credentials_free(struct bt_credentials *credentials); /* wipes; NULL; accepts NULL */
@@ -37,7 +38,8 @@ int bt_credentials_apply(const struct bt_credentials *credentials, const struct 
  * route's credential, whether that is injected or not. bt_credentials_apply does this, too. */
 void bt_credentials_strip(const struct bt_verdict *verdict, struct bt_message *head);
 
-/* What the filters look for: every value, and the canary. Borrowed; NULL when there is nothing. */
+/* What the filters look for: every value, the canary, and the agent's own token. Borrowed; NULL when there is
+ * nothing. */
 struct bt_secrets *bt_credentials_secrets(const struct bt_credentials *credentials);
 
 #endif

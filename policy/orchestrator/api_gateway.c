@@ -37,14 +37,15 @@ static json_t *describe(const struct bt_api *api, const struct bt_registry_agent
     json_t *secrets = NULL;
     bt_ipv4_format(agent->gateway_address, gateway_address);
     if (agent->sealed.length == 0)
-        secrets = json_pack("{s:{}, s:n}", "credentials", "canary");
+        secrets = json_pack("{s:{}}", "credentials");
     else if (bt_vault_open(api->vault, agent->slot, agent->generation, &agent->sealed, &secrets) < 0)
-        secrets = json_pack("{s:n, s:n}", "credentials", "canary");
+        secrets = json_object();
     json_t *document = json_pack(
-        "{s:s, s:i, s:I, s:I, s:O, s:s, s:i, s:O?, s:O?}", "agent", agent->name, "slot", (int)agent->slot,
-        "generation", (json_int_t)agent->generation, "policy_version", (json_int_t)agent->policy_version,
-        "policy", agent->policy, "gateway_address", gateway_address, "ttl", RESOLVE_TTL_SECONDS,
-        "credentials", json_object_get(secrets, "credentials"), "canary", json_object_get(secrets, "canary"));
+        "{s:s, s:i, s:I, s:I, s:O, s:s, s:i, s:O?, s:O?, s:O?}", "agent", agent->name, "slot",
+        (int)agent->slot, "generation", (json_int_t)agent->generation, "policy_version",
+        (json_int_t)agent->policy_version, "policy", agent->policy, "gateway_address", gateway_address, "ttl",
+        RESOLVE_TTL_SECONDS, "credentials", json_object_get(secrets, "credentials"), "canary",
+        json_object_get(secrets, "canary"), "identity_token", json_object_get(secrets, "identity_token"));
     json_decref(secrets);
     return document;
 }

@@ -4,6 +4,7 @@
 
 #include "policy/orchestrator/api.h"
 #include "policy/rules/rules.h"
+#include "policy/rules/service.h"
 
 #define SLOT_MAX (BT_SLOTS_MAX - 1)
 
@@ -58,9 +59,9 @@ static const char *parse_agent(const json_t *body, struct bt_registry_agent *age
 
 static bool has_known_keys(const json_t *body)
 {
-    static const char *const known[] = {"name",         "address",        "gateway_address",
-                                        "token_sha256", "policy_version", "policy",
-                                        "credentials",  "canary",         "credential_key"};
+    static const char *const known[] = {"name",           "address",       "gateway_address", "token_sha256",
+                                        "policy_version", "policy",        "credentials",     "canary",
+                                        "identity_token", "credential_key"};
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)body, key, value)
@@ -139,12 +140,22 @@ static bool are_secrets_new(struct bt_api *api, const struct bt_registry_agent *
     return !is_same;
 }
 
-/* Seals what the body has of credentials and canary under the key that came with them. */
+/* The token whose digest says who the agent is, for gateways to look for. */
+static bool is_token_of(const json_t *token, const struct bt_registry_agent *agent)
+{
+    char digest[BT_DIGEST_TEXT_SIZE];
+    if (!is_credential(token) || json_string_length(token) > BT_IDENTITY_TOKEN_MAX)
+        return false;
+    bt_service_secret_digest(json_string_value(token), json_string_length(token), digest);
+    return bt_service_digest_equal(digest, agent->token_sha256);
+}
+
+/* Seals what the body has of credentials, canary and token under the key that came with them. */
 static int take_secrets(struct bt_api *api, const json_t *body, struct bt_registry_agent *agent,
                         struct bt_error *error)
 {
     json_t *credentials = json_object_get(body, "credentials");
-    json_t *canary = json_object_get(body, "canary");
+    json_t *canary = json_object_get(body, "canary"), *token = json_object_get(body, "identity_token");
     const char *key = text_member(body, "credential_key", 2UL * BT_VAULT_KEY_SIZE, 2UL * BT_VAULT_KEY_SIZE);
     if ((credentials != NULL && !json_is_object(credentials)) ||
         json_object_size(credentials) > BT_CREDENTIALS_MAX)
@@ -152,8 +163,12 @@ static int take_secrets(struct bt_api *api, const json_t *body, struct bt_regist
                        "\"credentials\" is not an object of at most %d names and values", BT_CREDENTIALS_MAX);
     if (canary != NULL && (!is_credential(canary) || json_string_length(canary) > BT_CANARY_MAX))
         return bt_fail(error, BT_EXIT_ERROR, EINVAL, "see policy/API.md", "\"canary\" is not a plain text");
-    json_t *secrets = credentials != NULL || canary != NULL
-                          ? json_pack("{s:O?, s:O?}", "credentials", credentials, "canary", canary)
+    if (token != NULL && !is_token_of(token, agent))
+        return bt_fail(error, BT_EXIT_ERROR, EINVAL, "see policy/API.md",
+                       "\"identity_token\" is not the text that \"token_sha256\" is the digest of");
+    json_t *secrets = credentials != NULL || canary != NULL || token != NULL
+                          ? json_pack("{s:O?, s:O?, s:O?}", "credentials", credentials, "canary", canary,
+                                      "identity_token", token)
                           : NULL;
     /* Compared before the new key takes the place of the one that opens the old data. */
     agent->has_new_secrets = are_secrets_new(api, agent, secrets);

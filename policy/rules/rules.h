@@ -65,7 +65,8 @@ enum bt_log_level {
 /* Of one agent: how many, and how many bytes together. */
 #define BT_CREDENTIALS_MAX 16
 #define BT_CREDENTIALS_BYTES_MAX 4000
-#define BT_CANARY_MAX 128 /* bytes */
+#define BT_CANARY_MAX 128         /* bytes */
+#define BT_IDENTITY_TOKEN_MAX 128 /* bytes */
 #define BT_AUTH_HEADER_SIZE 64
 
 struct bt_verdict {

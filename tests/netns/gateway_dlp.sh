@@ -21,7 +21,7 @@ register one 3 7 token-one '
     {"host": "deep.www.allowed.example", "dlp": {"outbound": "off", "inbound": "off"}},
     {"host": "git.allowed.example", "preserve_auth": true},
     {"host": "other.example", "auth": {"scheme": "bearer", "from": "origin"}}' \
-    "\"credentials\": {\"origin\": \"$credential\"}, \"canary\": \"$canary\", \"credential_key\": \"$(openssl rand -hex 32)\"" >/dev/null
+    "\"credentials\": {\"origin\": \"$credential\"}, \"canary\": \"$canary\", \"identity_token\": \"token-one\", \"credential_key\": \"$(openssl rand -hex 32)\"" >/dev/null
 proxy=http://agent:token-one@10.243.0.6:8119
 fetch() { in_agent one curl -s --max-time 8 --cacert authority.pem -x $proxy "$@"; }
 post() { fetch -H 'Content-Type: text/plain' --data-binary @body "$@"; }
@@ -54,6 +54,11 @@ equal "the credential, where it is not injected" dlp:secret \
     "$(fetch -d "key=$credential" https://allowed.example/upload | rule)"
 equal "the credential in hex" dlp:secret \
     "$(fetch -d "$(printf %s "$credential" | od -An -v -tx1 | tr -d ' \n')" https://allowed.example/upload | rule)"
+equal "its own token, as programs print it" dlp:identity \
+    "$(fetch -d "Proxy-Authorization: Basic $(printf agent:token-one | base64)" https://allowed.example/upload | rule)"
+equal "in the URL of its proxy" dlp:identity "$(fetch -d "https_proxy=$proxy" https://allowed.example/upload | rule)"
+equal "a token that is another's is not taken for its own" '"identity_token" is not the text that "token_sha256" is the digest of' \
+    "$(register one 3 7 token-one '' '"identity_token": "token-two", "credential_key": "'"$(openssl rand -hex 32)"'"' | json 'd["error"]')"
 in_agent one python3 - "$token" >split.out <<'END'
 import base64, socket, ssl, sys, time
 s = socket.create_connection(("10.243.0.6", 8119), 5)

@@ -33,8 +33,14 @@ static void test_taking(void **state)
     take("{\"credentials\": {\"a\": \"\"}}", -EPROTO);
     take("{\"credentials\": {\"a\": \"line\\r\\nX-Evil: 1\"}}", -EPROTO);
     take("{\"canary\": 1}", -EPROTO);
+    take("{\"identity_token\": \"\"}", -EPROTO);
     struct bt_credentials *credentials = take("{\"canary\": \"0123456789abcdef\"}", 0);
     assert_non_null(bt_credentials_secrets(credentials));
+    assert_false(bt_secrets_have(bt_credentials_secrets(credentials), BT_SECRET_IDENTITY));
+    bt_credentials_free(credentials);
+    credentials =
+        take("{\"credentials\": {}, \"canary\": null, \"identity_token\": \"0123456789abcdef\"}", 0);
+    assert_true(bt_secrets_have(bt_credentials_secrets(credentials), BT_SECRET_IDENTITY));
     bt_credentials_free(credentials);
     assert_null(bt_credentials_secrets(NULL));
 }

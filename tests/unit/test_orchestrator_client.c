@@ -105,6 +105,36 @@ static void test_register(void **state)
     stop_server(&server);
 }
 
+/* Secrets that older orchestrators do not know are left out until one takes the rest. */
+static void test_older_orchestrators(void **state)
+{
+    static const char *const answers[] = {JSON_ANSWER("400 Bad", "{\"error\": \"an unknown key\"}"),
+                                          JSON_ANSWER("400 Bad", "{\"error\": \"an unknown key\"}"),
+                                          JSON_ANSWER("200 OK", "{\"policy_version\": 1}")};
+    static const struct {
+        size_t refusals;
+        bool has_token, has_canary;
+    } cases[] = {{0, true, true}, {1, false, true}, {2, false, false}};
+    json_t *policy = json_loads("{\"version\": 1, \"routes\": []}", 0, NULL);
+    const struct bt_registration registration = {.name = "one",
+                                                 .token = "abc-token",
+                                                 .policy = policy,
+                                                 .canary = "abc-canary",
+                                                 .credential_key = "abc-key"};
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(cases); i++) {
+        struct server server;
+        struct bt_error error = {0};
+        start_server(&server, answers + 2 - cases[i].refusals, cases[i].refusals + 1);
+        assert_int_equal(bt_orchestrator_register(&server.orchestrator, &registration, &error), 0);
+        assert_int_equal(strstr(asked, "abc-token") != NULL, cases[i].has_token);
+        assert_int_equal(strstr(asked, "abc-canary") != NULL, cases[i].has_canary);
+        assert_int_equal(strstr(asked, "abc-key") != NULL, cases[i].has_canary);
+        stop_server(&server);
+    }
+    json_decref(policy);
+}
+
 static void test_errors(void **state)
 {
     static const char *const answers[] = {
@@ -162,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_register),
+        cmocka_unit_test(test_older_orchestrators),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_waiting),
     };
