@@ -315,7 +315,7 @@ static int run_listen(const struct options *options, char *const *environment)
                      "correct the socket units, or run `berth-helper install` to write them anew");
         return 1;
     }
-    error = bt_sanitise(passed.count);
+    error = bt_sanitise(passed.count, environment);
     if (error < 0) {
         bt_say_error("what the starter left behind cannot be made safe", error, advise_state(error));
         return 1;

@@ -150,12 +150,21 @@ static int set_limits(void)
     return setrlimit(RLIMIT_NOFILE, &limit) < 0 ? -errno : 0;
 }
 
-int bt_sanitise(unsigned kept_count)
+/* The strings too: whatever was in a variable of root's is not for the engine's memory. */
+static int clear_environment(char *const *environment)
 {
-    if (clearenv() != 0)
-        return -ENOMEM;
+    for (size_t i = 0; environment[i]; i++)
+        explicit_bzero(environment[i], strlen(environment[i]));
+    return clearenv() != 0 ? -ENOMEM : 0;
+}
+
+int bt_sanitise(unsigned kept_count, char *const *environment)
+{
+    int error = clear_environment(environment);
+    if (error < 0)
+        return error;
     umask(077);
-    int error = close_other_fds(kept_count);
+    error = close_other_fds(kept_count);
     if (error == 0)
         error = fix_standard_fds();
     if (error == 0)

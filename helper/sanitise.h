@@ -4,10 +4,10 @@
 
 #include "ipc/base/base.h"
 
-/* After it: empty environment; descriptors 0..2 open and 0 and 1 /dev/null; none above but the kept_count
- * passed ones, from 3 on; signals at their defaults but SIGPIPE and SIGXFSZ ignored, none blocked; no core
- * dumps; enough descriptors; umask 077; cwd "/". */
-int bt_sanitise(unsigned kept_count) BT_MUST_CHECK;
+/* environment is main's. After it: empty environment, its strings overwritten; descriptors 0..2 open and 0
+ * and 1 /dev/null; none above but the kept_count passed ones, from 3 on; signals at their defaults but
+ * SIGPIPE and SIGXFSZ ignored, none blocked; no core dumps; enough descriptors; umask 077; cwd "/". */
+int bt_sanitise(unsigned kept_count, char *const *environment) BT_MUST_CHECK;
 
 struct bt_passed_sockets {
     unsigned count;         /* 0 to 2, descriptors 3 and up */

@@ -20,7 +20,7 @@ for source in "${sources[@]}"; do
 done
 
 libraries='(bt|mnl|nftnl|seccomp|capng)_[a-z0-9_]+'
-compiler='__stack_chk_fail|__(mem|str|poll|read|recv|FD_|openat|open64|vsnprintf)[a-z0-9_]*_?(chk|2)|_GLOBAL_OFFSET_TABLE_'
+compiler='__stack_chk_fail|__(explicit_bzero|mem|str|poll|read|recv|FD_|openat|open64|vsnprintf)[a-z0-9_]*_?(chk|2)|_GLOBAL_OFFSET_TABLE_'
 memory='mem(cpy|move|set|cmp|chr|mem)|explicit_bzero|str(n?len|n?cmp|r?chr)|qsort|bsearch'
 process='abort|_?exit|__errno_location|errno|sigaction|sigemptyset|sigaddset|sigfillset|sigprocmask|raise'
 identity='set(res)?[ug]id|setgroups|get(res)?[ug]id|gete[ug]id|getpid|getppid|getgroups|prctl|syscall|capget|capset'

@@ -28,8 +28,10 @@ status_is() { # PID FIELD VALUE
 }
 
 # ---- start and rights -------------------------------------------------------------------------------------------
+export BERTH_NOWHERE=somewhere
 helper_start
 equal "the helper starts in a user namespace" 0 $?
+unset BERTH_NOWHERE
 equal "the socket's owner and mode" "0 $GROUP 660" "$(stat -c '%u %g %a' $SOCKET)"
 equal "its directory's owner and mode" "0 $GROUP 750" "$(stat -c '%u %g %a' /run/berth)"
 check "uid" status_is "$HELPER_PID" Uid "$UID_HELPER $UID_HELPER $UID_HELPER $UID_HELPER"
@@ -46,14 +48,15 @@ equal "not dumpable: /proc belongs to root" 0 "$(stat -c %u "/proc/$HELPER_PID/m
 same_uid=(setpriv --reuid "$UID_HELPER" --regid "$UID_HELPER" --clear-groups)
 check "its own uid cannot read its memory" not "${same_uid[@]}" cat "/proc/$HELPER_PID/maps"
 check "its own uid cannot see its descriptors" not "${same_uid[@]}" ls "/proc/$HELPER_PID/fd"
-equal "its environment is empty" 0 "$(tr -d '\0' <"/proc/$HELPER_PID/environ" | grep -c 'BERTH_NOWHERE')"
+check "there was an environment" test "$(wc -c <"/proc/$HELPER_PID/environ")" -gt 23
+equal "of which nothing is left" "" "$(tr -d '\0' <"/proc/$HELPER_PID/environ")"
 check "no core dumps" grep -qE '^Max core file size +0 +0' "/proc/$HELPER_PID/limits"
 
 # ---- who may connect ---------------------------------------------------------------------------------------------
 check_status "a user outside the group is refused" 2 'error connect EACCES' "$TOOL" --user "$ALICE" --group "$ALICE" status
 check_status "a second helper on the socket is refused" 1 'another berth-helper has it' \
     "$HELPER" listen --config /tmp/helper.conf
-check "and the first one still serves" bash -c "'$TOOL' --user $ALICE --group $GROUP status </dev/null | grep -q healthy=1"
+check "and the first one still serves" helper_is_healthy
 check_status "an unmapped uid's stand-in is refused" 2 'error connect EPERM' \
     timeout 5 "$TOOL" --user 65534 --group "$GROUP" status
 
@@ -237,7 +240,7 @@ check "bob floods it with rubbish, descriptors and silence" timeout 60 python3 h
 check "the helper is alive" kill -0 "$HELPER_PID"
 settled() { [ "$(fds)" -le "$fds_before" ]; }
 check "no descriptor is left behind" eventually settled
-check "and alice is served" bash -c "'$TOOL' --user $ALICE --group $GROUP status </dev/null | grep -q healthy=1"
+check "and alice is served" helper_is_healthy
 
 # ---- expiry -------------------------------------------------------------------------------------------------------
 kill -9 "$HELPER_PID" "${TOOL_PID[agent]}" "${TOOL_PID[gateway]}"
@@ -285,6 +288,7 @@ listener.listen(16)
 if listener.fileno() != 3:
     os.dup2(listener.fileno(), 3)
 os.set_inheritable(3, True)
+assert all(os.readlink(f"/proc/self/fd/{fd}") == "/dev/null" and os.get_inheritable(fd) for fd in (4, 5))
 os.execve(sys.argv[1], [sys.argv[1], "listen", "--config", "/tmp/helper.conf"],
           {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid()), "LD_BIND_NOW": "1", "BERTH_NOWHERE": "1"})
 END
@@ -292,19 +296,16 @@ exec 4</dev/null 5</dev/null
 python3 activate.py "$HELPER" "$GROUP" 2>>helper.log &
 HELPER_PID=$!
 exec 4<&- 5<&-
-passed_serves() { "$TOOL" --socket /run/passed.sock --user "$ALICE" --group "$GROUP" status </dev/null | grep -q healthy=1; }
+passed_serves() { helper_client --socket /run/passed.sock status | grep -q healthy=1; }
 check "a socket passed by a service manager is served" eventually passed_serves
-check "nothing else that was inherited is open" not bash -c "ls -l /proc/$HELPER_PID/fd | grep -v stderr | grep -q '/dev/null.*[4-9] ->'"
+check "nothing else that was inherited is open" not bash -c "ls -l /proc/$HELPER_PID/fd | grep -qE ' ([3-9]|[0-9]{2,}) -> /dev/null'"
 helper_kill
 
-check "it starts with standard descriptors closed" bash -c "
-    '$HELPER' listen --config /tmp/helper.conf <&- >&- 2>&- & pid=\$!
-    for try in \$(seq 100); do
-        '$TOOL' --user $ALICE --group $GROUP status </dev/null 2>/dev/null | grep -q healthy=1 && break
-        sleep 0.02
-    done
-    held=\$(readlink /proc/\$pid/fd/0 /proc/\$pid/fd/1 /proc/\$pid/fd/2 | sort -u)
-    kill -9 \$pid; [ \"\$held\" = /dev/null ]"
+"$HELPER" listen --config /tmp/helper.conf <&- >&- 2>&- &
+HELPER_PID=$!
+check "it starts with standard descriptors closed" eventually helper_is_healthy
+equal "and they are /dev/null" "/dev/null /dev/null /dev/null" "$(readlink /proc/$HELPER_PID/fd/{0,1,2} | paste -sd' ')"
+helper_kill
 check_status "too few descriptors are refused by name" 1 'too few descriptors' \
     bash -c "ulimit -n 64 && timeout 5 '$HELPER' listen --config /tmp/helper.conf"
 
