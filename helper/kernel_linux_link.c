@@ -350,12 +350,17 @@ static bool is_tap_right(struct bt_attributes walk, const struct bt_lease *lease
            owner == wanted_owner;
 }
 
-/* A kernel without that part of bridges does not tell of the setting. */
-static bool is_bridge_right(struct bt_attributes walk)
+/* A kernel without that part of bridges does not tell of a setting. */
+static bool is_on_if_told(struct bt_attributes walk, uint16_t setting)
 {
     uint8_t on = 1;
-    const struct nlattr *filter = bt_attribute_find(walk, IFLA_BR_NF_CALL_IPTABLES);
-    return !filter || is_payload(filter, &on, sizeof(on));
+    const struct nlattr *told = bt_attribute_find(walk, setting);
+    return !told || is_payload(told, &on, sizeof(on));
+}
+
+static bool is_bridge_right(struct bt_attributes walk)
+{
+    return is_on_if_told(walk, IFLA_BR_NF_CALL_IPTABLES) && is_on_if_told(walk, IFLA_BR_NF_CALL_IP6TABLES);
 }
 
 static bool is_device_right(const struct nlattr *information, const struct bt_lease *lease)

@@ -12,6 +12,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libmnl/libmnl.h>
+#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
@@ -394,7 +396,7 @@ static void t_slot_reuse_inherits_nothing(void **state)
     crew.agent.namespace_fd = -1;
     container_end(&crew.agent); /* with both containers still connected */
     assert_false(bt_test_passes(flow[0], flow[1], "x", NULL, NEVER_MS));
-    assert_int_equal(run(-1, "ip link set berthd0 up 2>&1 || true"), 0);
+    assert_int_equal(run(-1, "ip link set berthd0 up"), 0);
     assert_false(handle_events());
     assert_false(is_up(&crew.agent));
     collect();
@@ -466,10 +468,12 @@ static void t_restart_keeps_connections(void **state)
 
 static void t_adoption_refuses_changed_bridges(void **state)
 {
-    static const char *const damages[] = {
-        "ip address add 10.0.0.1/24 dev berthd0", "ip address del 10.242.0.1/29 dev berthd0",
-        "ip link set berthd0 address 02:00:00:00:00:09", "ip link set berthd0 type bridge nf_call_iptables 0",
-        "ip link del berthd0"};
+    static const char *const damages[] = {"ip address add 10.0.0.1/24 dev berthd0",
+                                          "ip address del 10.242.0.1/29 dev berthd0",
+                                          "ip link set berthd0 address 02:00:00:00:00:09",
+                                          "ip link set berthd0 type bridge nf_call_iptables 0",
+                                          "ip link set berthd0 type bridge nf_call_ip6tables 0",
+                                          "ip link del berthd0"};
     (void)state;
     for (size_t i = 0; i < BT_ARRAY_LENGTH(damages); i++) {
         static struct guest one; /* outlives a failure */
@@ -489,23 +493,63 @@ static void t_adoption_refuses_changed_bridges(void **state)
     }
 }
 
+/* Everything that happens to links from now on. */
+static int watch_links(void)
+{
+    struct sockaddr_nl address = {.nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK};
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+/* Has that interface been down since? Takes what was told, to the end. */
+static bool was_down(int fd, int ifindex)
+{
+    static union {
+        struct nlmsghdr header;
+        uint8_t bytes[65536];
+    } buffer;
+    bool was_down = false;
+    ssize_t got;
+    while ((got = recv(fd, &buffer, sizeof(buffer), 0)) > 0) {
+        const struct nlmsghdr *message = &buffer.header;
+        for (int left = (int)got; mnl_nlmsg_ok(message, left); message = mnl_nlmsg_next(message, &left)) {
+            const struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
+            was_down |= message->nlmsg_type == RTM_NEWLINK && link->ifi_family == AF_UNSPEC &&
+                        link->ifi_index == ifindex && (link->ifi_flags & IFF_UP) == 0;
+        }
+    }
+    assert_int_equal(errno, EAGAIN); /* and not ENOBUFS */
+    return was_down;
+}
+
+/* It is up again when the repair returns. */
+static void assert_repair_takes_it_down(const struct guest *guest, const char *name)
+{
+    int ifindex = (int)if_nametoindex(name), watch_fd = watch_links();
+    assert_true(ifindex > 0);
+    assert_true(handle_events());
+    assert_false(was_down(watch_fd, ifindex));
+    assert_int_equal(bt_kernel_repair(test.kernel, table_without(NULL)), 0);
+    assert_true(was_down(watch_fd, ifindex));
+    assert_true(is_up(guest));
+    close(watch_fd);
+}
+
 static void t_drift_takes_bridges_down(void **state)
 {
     (void)state;
     assert_false(handle_events());
     assert_int_equal(run(-1, "nft delete table inet berth"), 0);
-    assert_true(handle_events());
-    assert_int_equal(bt_kernel_repair(test.kernel, table_without(NULL)), 0);
-    assert_true(is_up(&crew.agent));
+    assert_repair_takes_it_down(&crew.agent, "berthd0");
     assert_connects_once(crew.agent.namespace_fd, ROOT, gateway_in(&crew.agent), 8119,
                          crew.gateway.namespace_fd, crew.agent.guest);
     assert_refused(crew.agent.namespace_fd, ROOT, crew.agent.host, 22, -1);
     /* The name is what the rules for whole devices go by. */
     assert_int_equal(
         run(-1, "ip link set berthd0 down && ip link set berthd0 name mine && ip link set mine up"), 0);
-    assert_true(handle_events());
-    assert_int_equal(bt_kernel_repair(test.kernel, table_without(NULL)), 0);
-    assert_true(is_up(&crew.agent));
+    assert_repair_takes_it_down(&crew.agent, "mine");
 }
 
 /* Somebody's device has the name: the slot is not to be had, nothing of it stays. */
