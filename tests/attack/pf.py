@@ -112,6 +112,7 @@ class Applier:
         self.socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(120)
         secret = os.open("/etc/passwd", os.O_RDONLY)
+        os.set_inheritable(secret, True)
 
         def prepare():
             os.dup2(other.fileno(), 3)

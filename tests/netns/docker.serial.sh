@@ -62,7 +62,7 @@ says() { # CONTAINER ADDRESS PORT WORD
     SAID=$(docker exec "$1" /bin/busybox sh -c "echo | timeout 3 busybox nc -w 2 $2 $3" 2>&1)
     [ "$SAID" = "$4" ]
 }
-is_up() { ip -o link show up | grep -q ": $1:"; }
+is_up() { [ -n "$(ip -o link show up dev "$1" 2>/dev/null)" ]; }
 serve() { echo "while :; do echo $2 | busybox nc -l -p $1; done"; }
 
 for one in "agent agent" "other agent" "egress gateway" "control orchestrator"; do
