@@ -225,14 +225,18 @@ format:
 # ---- installation ------------------------------------------------------------------------------------------
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/libexec/berth \
-	  $(DESTDIR)$(PREFIX)/share/berth/recipes $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man8
+	  $(DESTDIR)$(PREFIX)/share/berth/recipes $(DESTDIR)$(PREFIX)/share/berth/bottles $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man8
 	install -m 0755 $(BUILD)/berth $(DESTDIR)$(PREFIX)/bin/
 	install -m 0755 $(BUILD)/berth-helper $(DESTDIR)$(PREFIX)/sbin/
 	install -m 0755 $(addprefix $(BUILD)/,berth-gateway berth-orchestrator berth-init berth-probe) $(DESTDIR)$(PREFIX)/libexec/berth/
 ifeq ($(SETUID),1)
 	install -m 0755 $(STARTER) $(DESTDIR)$(PREFIX)/libexec/berth/
 endif
-	install -m 0644 images/recipes/* $(DESTDIR)$(PREFIX)/share/berth/recipes/
+	install -m 0644 images/recipes/*.yaml $(DESTDIR)$(PREFIX)/share/berth/recipes/
+	for pins in $(notdir $(patsubst %/package.json,%,$(wildcard images/recipes/*/package.json))); do \
+	  install -d $(DESTDIR)$(PREFIX)/share/berth/recipes/$$pins && \
+	  install -m 0644 images/recipes/$$pins/*.json $(DESTDIR)$(PREFIX)/share/berth/recipes/$$pins/ || exit; done
+	install -m 0644 frontend/bottles/*.yaml $(DESTDIR)$(PREFIX)/share/berth/bottles/
 	install -m 0644 backends/docker_seccomp.json $(DESTDIR)$(PREFIX)/share/berth/
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
 	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d

@@ -65,7 +65,19 @@ static int check_word(const char *word, const char *what, struct bt_error *error
                          ARGUMENT_BYTES_MAX - 1);
 }
 
-/* What the agent does: the given command; for the shell harness a prompt is a script. */
+static int choose_prompt(struct launch *launch, const char *prompt, struct bt_error *error)
+{
+    bt_auto_list words = {0};
+    bt_harness_command(launch->request->plan->harness, prompt, &words);
+    launch->command = json_array();
+    for (size_t i = 0; i < words.count; i++) {
+        if (json_array_append_new(launch->command, json_string(words.items[i])) < 0)
+            return bt_fail(error, BT_EXIT_USAGE, EILSEQ, NULL, "the prompt is not UTF-8");
+    }
+    return check_word(prompt, "the prompt", error);
+}
+
+/* What the agent does: the given command, or its harness with the prompt (for the shell that is a script). */
 static int choose_command(struct launch *launch, struct bt_error *error)
 {
     const struct bt_launch_request *request = launch->request;
@@ -82,16 +94,12 @@ static int choose_command(struct launch *launch, struct bt_error *error)
         }
         return 0;
     }
+    if (prompt[0] != '\0')
+        return choose_prompt(launch, prompt, error);
     if (request->plan->harness != BT_HARNESS_SHELL)
-        return bt_fail(
-            error, BT_EXIT_USAGE, EOPNOTSUPP, "use an agent of harness shell, or give a command after --",
-            "the harness %s is not supported by this version", bt_harness_name(request->plan->harness));
-    if (prompt[0] != '\0') {
-        launch->command = json_pack("[s, s, s]", "bash", "-lc", prompt);
-        if (launch->command == NULL)
-            return bt_fail(error, BT_EXIT_USAGE, EILSEQ, NULL, "the prompt is not UTF-8");
-        return check_word(prompt, "the prompt", error);
-    }
+        return bt_fail(error, BT_EXIT_USAGE, EOPNOTSUPP, "give --prompt TEXT, or a command after --",
+                       "the harness %s needs a prompt: this version does not run it in a terminal",
+                       bt_harness_name(request->plan->harness));
     if (!request->is_background && !request->is_terminal_allowed)
         return bt_fail(error, BT_EXIT_USAGE, ENOTTY, "give a command after --, a prompt, or --background",
                        "a shell needs a terminal, and there is none");

@@ -11,8 +11,6 @@
 #include "frontend/manifest_internal.h"
 #include "frontend/output.h"
 
-#define BT_IMAGE_DEFAULT "shell"
-
 /* The later value of a variable wins, in the place of the earlier one. */
 static void bt_plan_set_variable(struct bt_plan *plan, const char *assignment)
 {
@@ -67,14 +65,17 @@ static int bt_plan_bottles(const struct bt_plan_request *request, const struct b
                            struct bt_plan *plan, struct bt_error *error)
 {
     struct bt_bottles bottles = {0};
+    const char *usual = bt_harness_bottle(manifest->harness);
     int r = 0;
 
+    if (usual == NULL)
+        usual = BT_BOTTLE_NONE;
     if (request->bottle_count > BT_BOTTLES_MAX)
         return bt_fail(error, BT_EXIT_USAGE, E2BIG, NULL, "more than %u bottles", BT_BOTTLES_MAX);
     for (size_t i = 0; i < request->bottle_count && r == 0; i++)
         r = bt_bottles_add(request->paths, request->bottles[i], NULL, &bottles, error);
     if (!request->bottles && r == 0)
-        r = bt_bottles_add(request->paths, manifest->bottle ? manifest->bottle : BT_BOTTLE_NONE,
+        r = bt_bottles_add(request->paths, manifest->bottle ? manifest->bottle : usual,
                            manifest->bottle ? manifest->bottle_at : NULL, &bottles, error);
     for (size_t i = 0; i < bottles.count && r == 0; i++)
         bt_plan_apply_bottle(plan, &bottles.items[i]);
@@ -158,7 +159,8 @@ static int bt_plan_build(const struct bt_plan_request *request, struct bt_plan *
     plan->harness = manifest.harness;
     plan->prompt = BT_TAKE(manifest.prompt);
     plan->resources = (struct bt_resources){BT_MEMORY_DEFAULT, BT_CPUS_DEFAULT, BT_DISK_DEFAULT};
-    plan->image = bt_string_copy(BT_IMAGE_DEFAULT);
+    plan->image = bt_string_copy(bt_harness_image(plan->harness));
+    bt_harness_environment(plan->harness, &plan->environment);
     r = bt_plan_bottles(request, &manifest, plan, error);
     bt_agent_manifest_free(&manifest);
     if (r == 0)

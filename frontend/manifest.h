@@ -1,6 +1,9 @@
 /* From manifests to a plan: what an agent is, and what it may reach by whose leave. Touches nothing but the
  * files it reads.
  *
+ * Built in, unless the user has one of that name: an agent for each harness (claude, codex, pi, shell), and
+ * what comes with berth as their bottles (frontend/bottles).
+ *
  *   <config>/agents/<name>.md       the user's agents: front matter {harness, bottle, skills}, the body is
  * the prompt <config>/bottles/<name>.yaml    the user's bottles: {egress, resources, env, image, isolation,
  * extends} <project>/.berth/agents/        more agents; never replaces one of the user's
@@ -15,13 +18,14 @@
 
 #include <jansson.h>
 
+#include "frontend/harness.h"
 #include "lib/error.h"
 #include "lib/file.h"
 #include "lib/memory.h"
 
 #define BT_ADMIN_POLICY_PATH "/etc/berth/policy.yaml"
 #define BT_BOTTLE_NONE "none"  /* built in: no egress */
-#define BT_AGENT_SHELL "shell" /* built in: harness shell, bottle none */
+#define BT_AGENT_SHELL "shell" /* built in: what runs where no agent is named */
 
 #define BT_MEMORY_DEFAULT (2ULL << 30)
 #define BT_MEMORY_MINIMUM (128ULL << 20)
@@ -31,9 +35,6 @@
 #define BT_DISK_DEFAULT (16ULL << 30)
 #define BT_DISK_MINIMUM (64ULL << 20)
 #define BT_DISK_MAXIMUM (1024ULL << 30)
-
-enum bt_harness { BT_HARNESS_CLAUDE, BT_HARNESS_CODEX, BT_HARNESS_PI, BT_HARNESS_SHELL, BT_HARNESS_MAX };
-const char *bt_harness_name(enum bt_harness harness);
 
 struct bt_resources {
     uint64_t memory_bytes;

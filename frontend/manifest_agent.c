@@ -19,18 +19,6 @@
 
 #define BT_MANIFESTS_MAX 1000U
 
-static const char *const bt_harness_names[BT_HARNESS_MAX] = {
-    [BT_HARNESS_CLAUDE] = "claude",
-    [BT_HARNESS_CODEX] = "codex",
-    [BT_HARNESS_PI] = "pi",
-    [BT_HARNESS_SHELL] = "shell",
-};
-
-const char *bt_harness_name(enum bt_harness harness)
-{
-    return (unsigned)harness < BT_HARNESS_MAX ? bt_harness_names[harness] : "unknown";
-}
-
 void bt_agent_manifest_free(struct bt_agent_manifest *manifest)
 {
     free(manifest->source);
@@ -136,16 +124,9 @@ static int bt_agent_harness(const struct bt_yaml *root, enum bt_harness *ret_har
         return r;
     if (!text)
         return bt_yaml_fail(root, error, "add harness: shell", "an agent manifest needs 'harness'");
-    if (strcmp(text, bt_harness_names[BT_HARNESS_SHELL]) == 0) {
-        *ret_harness = BT_HARNESS_SHELL;
+    if (bt_harness_find(text, ret_harness))
         return 0;
-    }
-    for (unsigned i = 0; i < BT_HARNESS_MAX; i++) {
-        if (strcmp(text, bt_harness_names[i]) == 0)
-            return bt_yaml_fail(at, error, "use harness: shell",
-                                "'harness: %s' is not supported by this version", text);
-    }
-    nearest = bt_nearest(text, bt_harness_names, BT_HARNESS_MAX);
+    nearest = bt_nearest(text, bt_harness_names(), BT_HARNESS_MAX);
     return bt_yaml_fail(at, error, "known: claude, codex, pi, shell", "unknown harness '%.40s'%s%s%s", text,
                         nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
 }
@@ -287,10 +268,14 @@ int bt_project_read(int folder_fd, const char *folder, const char *name, struct 
 /* ---- finding them -----------------------------------------------------------------------------------------
  */
 
-static int bt_agent_builtin(struct bt_agent_manifest *ret_manifest)
+static int bt_agent_builtin(const char *name, struct bt_agent_manifest *ret_manifest)
 {
+    enum bt_harness harness;
+
+    if (!bt_harness_find(name, &harness))
+        return -ENOENT;
     *ret_manifest = (struct bt_agent_manifest){
-        .source = bt_string_copy("built in"), .harness = BT_HARNESS_SHELL, .prompt = bt_string_copy("")};
+        .source = bt_string_copy("built in"), .harness = harness, .prompt = bt_string_copy("")};
     return 0;
 }
 
@@ -333,7 +318,8 @@ static int bt_agent_missing(const struct bt_paths *paths, const char *project_fo
     if (nearest)
         snprintf(hint, sizeof(hint), "did you mean '%s'?", nearest);
     else
-        snprintf(hint, sizeof(hint), "make %s/agents/%s.md, or use the built-in agent: shell", paths->config,
+        snprintf(hint, sizeof(hint),
+                 "make %s/agents/%s.md, or use a built-in agent: shell, claude, codex, pi", paths->config,
                  name);
     return bt_fail(error, BT_EXIT_NO_TARGET, ENOENT, hint, "there is no agent manifest '%.64s'", name);
 }
@@ -355,8 +341,8 @@ int bt_agent_manifest_find(const struct bt_paths *paths, const char *project_fol
         return bt_agent_manifest_parse(path, text.data ? text.data : "", text.length, ret_manifest, error);
     if (r != -ENOENT)
         return r;
-    if (strcmp(name, BT_AGENT_SHELL) == 0)
-        return bt_agent_builtin(ret_manifest);
+    if (bt_agent_builtin(name, ret_manifest) == 0)
+        return 0;
     r = bt_agent_from_project(project_folder, name, ret_manifest, error);
     return r == -ENOENT ? bt_agent_missing(paths, project_folder, name, error) : r;
 }
@@ -392,7 +378,8 @@ int bt_agent_names(const struct bt_paths *paths, const char *project_folder, str
     char folder[4096];
     int fd = -1, r = 0;
 
-    bt_list_add(ret_names, BT_AGENT_SHELL);
+    for (unsigned i = 0; i < BT_HARNESS_MAX; i++)
+        bt_list_add(ret_names, bt_harness_names()[i]);
     bt_names_scan(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), ".md", ret_names);
     if (project_folder)
         r = bt_project_open(project_folder, &fd, folder, error);
@@ -410,6 +397,9 @@ int bt_bottle_names(const struct bt_paths *paths, struct bt_list *ret_names, str
 
     (void)error;
     bt_list_add(ret_names, BT_BOTTLE_NONE);
+    for (unsigned i = 0; i < BT_HARNESS_MAX; i++)
+        if (bt_harness_bottle((enum bt_harness)i) != NULL)
+            bt_list_add(ret_names, bt_harness_bottle((enum bt_harness)i));
     bt_names_scan(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), ".yaml", ret_names);
     return 0;
 }

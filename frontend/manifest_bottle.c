@@ -323,6 +323,22 @@ static int bt_bottle_missing(const struct bt_paths *paths, const char *name, con
                    at ? ": " : "", name);
 }
 
+/* The user's file, else the one that comes with berth; *path becomes the one that was read. */
+static int bt_bottle_read(char **path, const char *name, struct bt_buffer *ret_text, struct bt_error *error)
+{
+    char shipped[512];
+    int r = bt_file_read(*path, BT_MANIFEST_BYTES_MAX, ret_text, error);
+
+    if (r != -ENOENT)
+        return r;
+    r = bt_harness_bottle_path(name, shipped, error);
+    if (r < 0)
+        return r;
+    free(*path);
+    *path = bt_string_copy(shipped);
+    return bt_file_read(*path, BT_MANIFEST_BYTES_MAX, ret_text, error);
+}
+
 /* The names from the bottle that was asked for up to its first ancestor, to find circles and to insert
  * backwards. */
 static int bt_bottle_chain_add(const struct bt_paths *paths, const char *name, const char *at,
@@ -348,7 +364,7 @@ static int bt_bottle_chain_add(const struct bt_paths *paths, const char *name, c
         none->has_egress = true;
         return 0;
     }
-    r = bt_file_read(path, BT_MANIFEST_BYTES_MAX, &text, error);
+    r = bt_bottle_read(&path, name, &text, error);
     if (r == -ENOENT)
         return bt_bottle_missing(paths, name, at, error);
     if (r == 0)

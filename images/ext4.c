@@ -1,4 +1,4 @@
-/* Creates ext4 file systems as sparse files. See ext4.h.
+/* Creates ext4 file systems as sparse files, empty or as copies. See ext4.h.
  *
  * Called by the tar writer, and for the scratch, home and workspace disks of agents. Group descriptor
  * checksums let inode tables and bitmaps stay unwritten: the file is new, so what is not written reads as
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -192,12 +193,8 @@ static errcode_t format(struct bt_ext4_volume *volume, uint64_t size_bytes, cons
     return code;
 }
 
-int bt_ext4_volume_create(const char *path, uint64_t size_bytes, const char *label, bool is_writable,
-                          struct bt_ext4_volume **ret_volume, struct bt_error *error)
+static int new_volume(const char *path, struct bt_ext4_volume **ret_volume, struct bt_error *error)
 {
-    if (size_bytes < SIZE_MIN || size_bytes > SIZE_MAX_BYTES)
-        return bt_fail(error, BT_EXIT_ERROR, EINVAL, "sizes go from 1M to 16384G",
-                       "cannot make a disk of %llu bytes", (unsigned long long)size_bytes);
     struct bt_ext4_volume *volume = bt_new(1, sizeof *volume);
     int length = snprintf(volume->path, sizeof volume->path, "%s", path);
     if (length < 0 || (size_t)length >= sizeof volume->path) {
@@ -205,7 +202,21 @@ int bt_ext4_volume_create(const char *path, uint64_t size_bytes, const char *lab
         return bt_fail(error, BT_EXIT_ERROR, ENAMETOOLONG, NULL, "cannot make a disk: its path is too long");
     }
     (void)snprintf(volume->partial, sizeof volume->partial, "%.760s.partial", path);
-    int result = make_file(volume, size_bytes, error);
+    *ret_volume = volume;
+    return 0;
+}
+
+int bt_ext4_volume_create(const char *path, uint64_t size_bytes, const char *label, bool is_writable,
+                          struct bt_ext4_volume **ret_volume, struct bt_error *error)
+{
+    struct bt_ext4_volume *volume = NULL;
+    if (size_bytes < SIZE_MIN || size_bytes > SIZE_MAX_BYTES)
+        return bt_fail(error, BT_EXIT_ERROR, EINVAL, "sizes go from 1M to 16384G",
+                       "cannot make a disk of %llu bytes", (unsigned long long)size_bytes);
+    int result = new_volume(path, &volume, error);
+    if (result < 0)
+        return result;
+    result = make_file(volume, size_bytes, error);
     if (result < 0) {
         free(volume);
         return result;
@@ -213,6 +224,75 @@ int bt_ext4_volume_create(const char *path, uint64_t size_bytes, const char *lab
     errcode_t code = format(volume, size_bytes, label, is_writable);
     if (code != 0) {
         result = bt_ext4_fail(volume, code, error, "make a file system");
+        bt_ext4_volume_discard(volume);
+        return result;
+    }
+    *ret_volume = volume;
+    return 0;
+}
+
+/* Holes of the source stay holes. */
+static errcode_t copy_data(int source_fd, int target_fd)
+{
+    off_t at = 0;
+    while ((at = lseek(source_fd, at, SEEK_DATA)) >= 0) {
+        off_t end = lseek(source_fd, at, SEEK_HOLE);
+        if (end < 0 || lseek(target_fd, at, SEEK_SET) < 0)
+            return errno;
+        while (at < end) {
+            ssize_t done = sendfile(target_fd, source_fd, &at, (size_t)(end - at));
+            if (done <= 0 && errno != EINTR)
+                return done == 0 ? EIO : errno;
+        }
+    }
+    return errno == ENXIO ? 0 : errno; /* ENXIO: no more data */
+}
+
+/* Its UUID stays, which the group descriptors' checksums depend on. */
+static errcode_t open_copy(struct bt_ext4_volume *volume, const char *label)
+{
+    errcode_t code = ext2fs_open(volume->partial, EXT2_FLAG_RW | EXT2_FLAG_64BITS | EXT2_FLAG_EXCLUSIVE, 0, 0,
+                                 unix_io_manager, &volume->fs);
+    if (code == 0)
+        code = ext2fs_read_bitmaps(volume->fs);
+    if (code != 0)
+        return code;
+    struct ext2_super_block *super = volume->fs->super;
+    memset(super->s_volume_name, 0, sizeof super->s_volume_name);
+    (void)snprintf((char *)super->s_volume_name, sizeof super->s_volume_name, "%s", label);
+    volume->fs->now = FIXED_TIME;
+    ext2fs_mark_super_dirty(volume->fs);
+    return 0;
+}
+
+static int fill_copy(struct bt_ext4_volume *volume, int source_fd, const char *label, struct bt_error *error)
+{
+    struct stat status;
+    errcode_t code = fstat(source_fd, &status) < 0 ? errno : 0;
+    int result = code == 0 ? make_file(volume, (uint64_t)status.st_size, error) : 0;
+    if (result < 0)
+        return result;
+    bt_auto_fd target_fd = open(volume->partial, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (code == 0)
+        code = target_fd < 0 ? errno : copy_data(source_fd, target_fd);
+    if (code == 0)
+        code = open_copy(volume, label);
+    return code == 0 ? 0 : bt_ext4_fail(volume, code, error, "copy a file system");
+}
+
+int bt_ext4_volume_copy(const char *source, const char *path, const char *label,
+                        struct bt_ext4_volume **ret_volume, struct bt_error *error)
+{
+    struct bt_ext4_volume *volume = NULL;
+    bt_auto_fd source_fd = open(source, O_RDONLY | O_CLOEXEC);
+    if (source_fd < 0)
+        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot read the image %s: %s", source,
+                       strerror(errno));
+    int result = new_volume(path, &volume, error);
+    if (result < 0)
+        return result;
+    result = fill_copy(volume, source_fd, label, error);
+    if (result < 0) {
         bt_ext4_volume_discard(volume);
         return result;
     }

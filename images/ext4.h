@@ -24,6 +24,10 @@ struct bt_ext4_volume {
 int bt_ext4_volume_create(const char *path, uint64_t size_bytes, const char *label, bool is_writable,
                           struct bt_ext4_volume **ret_volume, struct bt_error *error);
 
+/* The same as a copy of an image without a journal, which must not change meanwhile, to be added to. */
+int bt_ext4_volume_copy(const char *source, const char *path, const char *label,
+                        struct bt_ext4_volume **ret_volume, struct bt_error *error);
+
 /* Writes everything out and gives the file its name; is_synced: waits until it is on the disk. Frees the
  * volume also on failure, and then nothing is left of it. */
 int bt_ext4_volume_commit(struct bt_ext4_volume *volume, bool is_synced, struct bt_error *error);

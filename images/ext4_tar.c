@@ -623,7 +623,9 @@ int bt_ext4_write_archive(struct archive *archive, const char *path, uint64_t si
     writer->rules = rules == NULL ? &everything : rules;
     writer->progress = progress;
     writer->error = error == NULL ? &local : error;
-    int result = bt_ext4_volume_create(path, size_bytes, label, false, &writer->volume, error);
+    int result = writer->rules->base != NULL
+                     ? bt_ext4_volume_copy(writer->rules->base, path, label, &writer->volume, error)
+                     : bt_ext4_volume_create(path, size_bytes, label, false, &writer->volume, error);
     if (result < 0)
         return result;
     writer->fs = writer->volume->fs;

@@ -28,6 +28,7 @@ struct bt_ext4_rules {
     size_t addition_count;
     const struct bt_ext4_folder *folders;
     size_t folder_count;
+    const char *base; /* an image that a copy of gets all this; NULL: an empty file system of size_bytes */
 };
 
 /* Reads an opened archive (tar format, bt_archive_use_filters) to its end and writes it as an ext4 image at

@@ -12,6 +12,8 @@
 #include "images/cache.h"
 #include "images/disk.h"
 #include "images/kernel.h"
+#include "images/layer.h"
+#include "images/npm.h"
 #include "images/package.h"
 #include "images/progress.h"
 #include "images/recipe.h"
@@ -29,6 +31,10 @@ struct build {
     char digest[BT_DIGEST_TEXT_SIZE];          /* of everything */
 };
 
+static int get(const struct bt_paths *paths, const char *recipe, bool may_build, bool is_fresh,
+               const struct bt_progress *progress, struct bt_image *ret_image, struct bt_error *error);
+static int build_prepare(const char *recipe, bool is_base, struct build *ret_build, struct bt_error *error);
+
 static void build_free(struct build *build)
 {
     bt_recipe_free(&build->recipe);
@@ -43,6 +49,16 @@ static int add_program_digest(struct bt_buffer *inputs, const char *program, str
     if (result == 0)
         result = bt_digest_file(path, digest, error);
     return result < 0 ? result : bt_buffer_add_format(inputs, "%s %s\n", program, digest);
+}
+
+/* What an image on top of another one is made from besides its recipe. */
+static int add_layer_digests(struct bt_buffer *inputs, const struct bt_recipe *recipe, struct bt_error *error)
+{
+    BT_CLEANUP(build_free) struct build base = {0};
+    int result = build_prepare(recipe->base, true, &base, error);
+    if (result == 0)
+        result = bt_buffer_add_format(inputs, "base %s\n", base.digest);
+    return result < 0 ? result : bt_npm_add_digests(recipe, inputs, error);
 }
 
 static int compute_digests(struct build *build, struct bt_error *error)
@@ -64,16 +80,21 @@ static int compute_digests(struct build *build, struct bt_error *error)
         result = add_program_digest(&inputs, recipe->init, error);
     for (size_t i = 0; result == 0 && i < recipe->programs.count; i++)
         result = add_program_digest(&inputs, recipe->programs.items[i], error);
+    if (result == 0 && recipe->base != NULL)
+        result = add_layer_digests(&inputs, recipe, error);
     if (result == 0)
         bt_digest_bytes(inputs.data, inputs.length, build->digest);
     return result;
 }
 
-static int build_prepare(const char *recipe, struct build *ret_build, struct bt_error *error)
+static int build_prepare(const char *recipe, bool is_base, struct build *ret_build, struct bt_error *error)
 {
     BT_CLEANUP(build_free) struct build build = {0};
     int result = bt_recipe_load(recipe, &build.recipe, error);
-    if (result == 0 && build.recipe.form != BT_RECIPE_INITRD)
+    if (result == 0 && is_base && (build.recipe.form != BT_RECIPE_DISK || build.recipe.base != NULL))
+        return bt_fail(error, BT_EXIT_ERROR, EINVAL, NULL, "the image %s cannot be the base of another one",
+                       recipe);
+    if (result == 0 && build.recipe.form != BT_RECIPE_INITRD && build.recipe.base == NULL)
         result = bt_package_sources(&build.sources, &build.sources_text, error);
     if (result == 0)
         result = compute_digests(&build, error);
@@ -107,6 +128,14 @@ static int get_kernel_package(const struct bt_paths *paths, const struct build *
     return 0;
 }
 
+static int build_layer(const struct bt_paths *paths, const struct build *build, const char *folder,
+                       const struct bt_progress *progress, struct bt_error *error)
+{
+    struct bt_image base;
+    int result = get(paths, build->recipe.base, true, false, progress, &base, error);
+    return result < 0 ? result : bt_layer_build(&build->recipe, base.path, folder, progress, error);
+}
+
 static int build_into(const struct bt_paths *paths, const struct build *build, const char *folder,
                       bool is_fresh, const struct bt_progress *progress, struct bt_error *error)
 {
@@ -117,6 +146,8 @@ static int build_into(const struct bt_paths *paths, const struct build *build, c
     case BT_RECIPE_INITRD:
         return bt_programs_build(&build->recipe, folder, error);
     case BT_RECIPE_DISK:
+        if (build->recipe.base != NULL)
+            return build_layer(paths, build, folder, progress, error);
         return bt_disk_build(&build->recipe, &build->sources, folder, progress, error);
     case BT_RECIPE_KERNEL:
         (void)snprintf(scratch, sizeof scratch, "%.700s/download", folder);
@@ -162,7 +193,7 @@ static int get(const struct bt_paths *paths, const char *recipe, bool may_build,
 {
     BT_CLEANUP(build_free) struct build build = {0};
     bt_auto_fd lock_fd = -1;
-    int result = build_prepare(recipe, &build, error);
+    int result = build_prepare(recipe, false, &build, error);
     if (result < 0)
         return result;
     if (!is_fresh && bt_cache_find(paths, recipe, build.digest, ret_image))

@@ -27,6 +27,9 @@ void bt_recipe_free(struct bt_recipe *recipe)
     bt_list_free(&recipe->packages);
     bt_list_free(&recipe->exclude);
     bt_list_free(&recipe->folders);
+    bt_list_free(&recipe->commands);
+    bt_list_free(&recipe->files);
+    free(recipe->base);
     free(recipe->package);
     free(recipe->init);
     free(recipe->suite);
@@ -197,6 +200,71 @@ static int read_suite(const struct bt_yaml *root, struct bt_recipe *recipe, stru
     return 0;
 }
 
+static int read_commands(const struct bt_yaml *root, struct bt_recipe *recipe, struct bt_error *error)
+{
+    const struct bt_yaml *npm = bt_yaml_get(root, "npm");
+    const char *architecture = bt_recipe_architecture();
+    const struct bt_yaml *commands;
+    int result = 0;
+    if (npm == NULL || npm->kind != BT_YAML_MAPPING)
+        return bt_yaml_fail(npm == NULL ? root : npm, error, NULL,
+                            "'npm' must map architectures to commands and their paths in node_modules");
+    commands = architecture == NULL ? NULL : bt_yaml_get(npm, architecture);
+    if (commands == NULL || commands->kind != BT_YAML_MAPPING || commands->count == 0)
+        return bt_yaml_fail(npm, error, NULL, "there are no commands for this machine's architecture");
+    for (size_t i = 0; i < commands->count && result == 0; i++) {
+        const struct bt_yaml *key = commands->keys[i];
+        const char *path;
+        result = check_text(key, key->text, LOWER "-", "name of a command", error);
+        if (result == 0)
+            result = bt_yaml_string(commands, key->text, NULL, &path, error);
+        if (result == 0)
+            result = check_text(commands->values[i], path, PATH_ALPHABET "@", "path in node_modules", error);
+        if (result < 0)
+            break;
+        bt_list_add(&recipe->commands, key->text);
+        bt_list_add(&recipe->commands, path);
+    }
+    return result;
+}
+
+static int read_files(const struct bt_yaml *root, struct bt_recipe *recipe, struct bt_error *error)
+{
+    const struct bt_yaml *files = bt_yaml_get(root, "files");
+    int result = 0;
+    if (files == NULL)
+        return 0;
+    if (files->kind != BT_YAML_MAPPING)
+        return bt_yaml_fail(files, error, NULL, "'files' must map paths to texts");
+    for (size_t i = 0; i < files->count && result == 0; i++) {
+        const struct bt_yaml *key = files->keys[i];
+        const char *text;
+        result = check_text(key, key->text, PATH_ALPHABET, "path", error);
+        if (result == 0)
+            result = bt_yaml_string(files, key->text, NULL, &text, error);
+        if (result < 0)
+            break;
+        bt_list_add(&recipe->files, key->text);
+        bt_list_add(&recipe->files, text);
+    }
+    return result;
+}
+
+static int read_layer(const struct bt_yaml *root, struct bt_recipe *recipe, struct bt_error *error)
+{
+    static const char *const keys[] = {"form", "description", "base", "npm", "files", "exclude"};
+    int result = bt_yaml_check_keys(root, keys, BT_ARRAY_LENGTH(keys), error);
+    if (result == 0)
+        result = read_text(root, "base", LOWER "-", &recipe->base, error);
+    if (result == 0)
+        result = read_commands(root, recipe, error);
+    if (result == 0)
+        result = read_files(root, recipe, error);
+    if (result == 0)
+        result = read_list(root, "exclude", PATH_ALPHABET "*?@", "path pattern", &recipe->exclude, error);
+    return result;
+}
+
 static int read_disk(const struct bt_yaml *root, struct bt_recipe *recipe, struct bt_error *error)
 {
     static const char *const keys[] = {"form",     "description", "extends", "suite", "variant",
@@ -281,9 +349,10 @@ static int load_extended(const struct bt_yaml *root, bool is_extended, struct bt
     result = load(parent, true, recipe, error);
     if (result < 0)
         return result;
-    return recipe->form == BT_RECIPE_DISK
+    return recipe->form == BT_RECIPE_DISK && recipe->base == NULL
                ? 0
-               : bt_yaml_fail(bt_yaml_get(root, "extends"), error, NULL, "only disk recipes can be extended");
+               : bt_yaml_fail(bt_yaml_get(root, "extends"), error, NULL,
+                              "only disk recipes without 'base' can be extended");
 }
 
 static int read_recipe(const struct bt_yaml *root, bool is_extended, struct bt_recipe *recipe,
@@ -300,7 +369,8 @@ static int read_recipe(const struct bt_yaml *root, bool is_extended, struct bt_r
     case BT_RECIPE_INITRD:
         return read_initrd(root, recipe, error);
     case BT_RECIPE_DISK:
-        return read_disk(root, recipe, error);
+        return bt_yaml_get(root, "base") != NULL ? read_layer(root, recipe, error)
+                                                 : read_disk(root, recipe, error);
     }
     return -EINVAL;
 }

@@ -34,6 +34,10 @@ struct bt_recipe {
     uint32_t user_uid, user_gid;
     struct bt_list folders; /* "/path", owned by the user */
     bool keeps_privilege;   /* set-id bits and file capabilities stay */
+    /* disk on top of another one */
+    char *base;              /* its recipe; nothing of the above but exclude then */
+    struct bt_list commands; /* of npm packages, for this machine's architecture: name, path, name, path */
+    struct bt_list files;    /* path, text, path, text: 0644, root */
 };
 
 /* Reads and checks a recipe of the installed or built tree. A name that is none: -ENOENT naming the nearest
@@ -45,7 +49,8 @@ void bt_recipe_free(struct bt_recipe *recipe); /* accepts a zeroed one */
 /* Debian's name of this machine's architecture ("amd64"), or NULL when it has none that berth supports. */
 const char *bt_recipe_architecture(void);
 
-/* The folder that holds the recipes; used to list them. */
+/* The folder that holds the recipes; used to list them. What npm is to install for a recipe is pinned in the
+ * folder of its name there: package.json and package-lock.json. */
 int bt_recipe_folder(char ret_path[512], struct bt_error *error);
 
 #endif

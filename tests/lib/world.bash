@@ -2,6 +2,7 @@
 #
 #   world_enter "$@"     first thing in a script: builds images if they are missing, then runs the script again as root of
 #                        new namespaces (build/tests/tools/namespace); returns only inside
+#                        (WORLD_IMAGES: recipes of the script's own, beside shell)
 #   world_start          inside: network, a small internet, the helper, two users (1000, 1001) with homes and config
 #   as USER COMMAND...   runs a command as the user 1000 or 1001 with a clean environment; berth is in PATH
 #   helper_start, helper_kill
@@ -44,7 +45,8 @@ world_enter() {
     [ "${BERTH_WORLD:-}" = inside ] && return
     local script images
     script=$(realpath --relative-to="$WORLD_SOURCE" "$0")
-    images=$(world_images shell) || exit
+    # shellcheck disable=SC2086
+    images=$(world_images shell ${WORLD_IMAGES:-}) || exit
     [ "${BERTH_TEST_BACKEND:-}" = docker ] && world_enter_docker "$script" "$images" "$@"
     exec env BERTH_WORLD=inside HOME=/root "$WORLD_SOURCE/build/tests/tools/namespace" --bind "$WORLD_SOURCE" source \
         --bind "$images" images bash "/opt/source/$script" "$@"

@@ -442,14 +442,18 @@ static void t_cache_prunes_old_builds(void **state)
 static void t_recipes_of_the_tree_load(void **state)
 {
     (void)state;
-    static const char *const names[] = {"kernel", "infra", "shell", "shell-build"};
+    static const char *const names[] = {"kernel", "infra", "shell", "shell-build", "claude", "codex", "pi"};
     for (size_t i = 0; i < BT_ARRAY_LENGTH(names); i++) {
         struct bt_error error = {0};
         bt_auto_recipe recipe = {0};
         if (bt_recipe_load(names[i], &recipe, &error) < 0)
             fail_msg("%s: %s", names[i], error.message);
         assert_string_equal(recipe.name, names[i]);
-        if (recipe.form == BT_RECIPE_DISK) {
+        if (recipe.base != NULL) {
+            assert_string_equal(recipe.base, "shell");
+            assert_int_equal(recipe.packages.count, 0);
+            assert_string_equal(recipe.commands.items[0], names[i]);
+        } else if (recipe.form == BT_RECIPE_DISK) {
             assert_true(bt_list_has(&recipe.packages, "git"));
             assert_int_equal(recipe.user_uid, 1000);
             assert_false(recipe.keeps_privilege);

@@ -306,7 +306,7 @@ static void t_ext4_follows_rules(void **state)
     static const struct bt_ext4_addition additions[] = {{"etc/passwd", "agent:x:1000:1000\n"},
                                                         {"new/file", "new\n"}};
     static const struct bt_ext4_folder folders[] = {{"home/agent", 1000, 1000, 0755}};
-    const struct bt_ext4_rules rules = {exclude, 2, true, additions, 2, folders, 1};
+    const struct bt_ext4_rules rules = {exclude, 2, true, additions, 2, folders, 1, NULL};
     struct archive_entry *entry = new_entry("ping", S_IFREG | 04755);
     archive_entry_xattr_add_entry(entry, "security.capability", "12345678", 8);
     add_entry(world, entry, "x", 1);

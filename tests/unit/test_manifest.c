@@ -155,9 +155,69 @@ static void t_manifest_refuses_keys_it_does_not_enforce(void **state)
     fixture_write(fixture, "config/agents/skilled.md", "---\nharness: shell\nskills: [a]\n---\n");
     refuse_agent(fixture, "skilled", BT_EXIT_ERROR,
                  "skilled.md:3:1: 'skills' is not supported by this version");
-    fixture_write(fixture, "config/agents/claude.md", "---\nharness: claude\n---\n");
-    refuse_agent(fixture, "claude", BT_EXIT_ERROR,
-                 "claude.md:2:10: 'harness: claude' is not supported by this version");
+}
+
+/* Each harness has an agent, a bottle and an image without a file of the user's: its provider's host with the
+ * user's key, and no other. */
+static void t_manifest_harnesses_come_with_all_they_need(void **state)
+{
+    static const struct {
+        const char *harness, *host, *credential;
+    } expected[] = {{"claude", "api.anthropic.com", "anthropic"},
+                    {"codex", "api.openai.com", "openai"},
+                    {"pi", "api.anthropic.com", "anthropic"}};
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(expected); i++) {
+        bt_auto_plan plan = {0};
+        plan_ok(*state, expected[i].harness, &plan);
+        assert_string_equal(bt_harness_name(plan.harness), expected[i].harness);
+        assert_string_equal(plan.image, expected[i].harness);
+        assert_string_equal(plan.agent_source, "built in");
+        assert_int_equal(plan.route_count, 1);
+        const struct bt_route *route = route_of(&plan, expected[i].host);
+        assert_non_null(route);
+        assert_string_equal(json_string_value(json_object_get(json_object_get(route->rules, "auth"), "from")),
+                            expected[i].credential);
+        assert_true(json_array_size(json_object_get(route->rules, "paths")) > 0);
+    }
+}
+
+static void t_manifest_harnesses_can_be_changed(void **state)
+{
+    const struct fixture *fixture = *state;
+    bt_auto_plan own = {0}, shadowed = {0}, extended = {0};
+    fixture_write(fixture, "config/agents/mine.md", "---\nharness: claude\n---\nWork.\n");
+    plan_ok(fixture, "mine", &own);
+    assert_string_equal(own.bottles.items[0], "claude");
+    fixture_write(fixture, "config/bottles/more.yaml",
+                  "extends: claude\nimage: shell\nenv: {ANTHROPIC_API_KEY: other}\n");
+    fixture_write(fixture, "config/agents/mine.md", "---\nharness: claude\nbottle: more\n---\n");
+    plan_ok(fixture, "mine", &extended);
+    assert_string_equal(extended.image, "shell");
+    assert_int_equal(extended.route_count, 1);
+    assert_true(bt_list_has(&extended.environment, "ANTHROPIC_API_KEY=other"));
+    fixture_write(fixture, "config/bottles/claude.yaml", "egress: {routes: [{host: other.example}]}\n");
+    plan_ok(fixture, "claude", &shadowed);
+    assert_int_equal(shadowed.route_count, 1);
+    assert_non_null(route_of(&shadowed, "other.example"));
+}
+
+/* A prompt is one word behind the options, whatever it begins with; a key in the guest is a placeholder. */
+static void t_manifest_harnesses_take_prompts(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < BT_HARNESS_MAX; i++) {
+        bt_auto_list words = {0}, environment = {0};
+        enum bt_harness found = BT_HARNESS_MAX;
+        assert_true(bt_harness_find(bt_harness_names()[i], &found));
+        assert_int_equal(found, i);
+        bt_harness_command(found, "--version", &words);
+        bt_harness_environment(found, &environment);
+        assert_string_equal(words.items[words.count - 1], "--version");
+        assert_string_equal(words.items[words.count - 2], found == BT_HARNESS_SHELL ? "-lc" : "--");
+        for (size_t k = 0; k < environment.count; k++)
+            assert_true(strstr(environment.items[k], "_KEY=") == NULL ||
+                        strstr(environment.items[k], "the-gateway-has-the-key") != NULL);
+    }
 }
 
 static void t_manifest_reads_what_requests_are_for(void **state)
@@ -499,7 +559,7 @@ static void t_manifest_project_adds_agents_only(void **state)
     assert_string_equal(projects.prompt, "theirs");
     assert_int_equal(bt_agent_names(&fixture->paths, fixture->project, &names, NULL), 0);
     assert_true(bt_list_has(&names, "new") && bt_list_has(&names, "mine") && bt_list_has(&names, "shell"));
-    assert_int_equal(names.count, 3);
+    assert_int_equal(names.count, BT_HARNESS_MAX + 2);
 }
 
 static void t_manifest_project_bottles_cannot_be_used(void **state)
@@ -564,6 +624,9 @@ int main(void)
         FIXTURE_TEST(t_manifest_combines_bottles),
         FIXTURE_TEST(t_manifest_refuses_circles_and_missing_parents),
         FIXTURE_TEST(t_manifest_refuses_keys_it_does_not_enforce),
+        FIXTURE_TEST(t_manifest_harnesses_come_with_all_they_need),
+        FIXTURE_TEST(t_manifest_harnesses_can_be_changed),
+        FIXTURE_TEST(t_manifest_harnesses_take_prompts),
         FIXTURE_TEST(t_manifest_reads_what_requests_are_for),
         FIXTURE_TEST(t_manifest_refuses_what_cannot_be_kept),
         FIXTURE_TEST(t_manifest_refuses_mistakes_where_they_are),

@@ -1,0 +1,141 @@
+"""The providers' side of the harnesses: as much of their interfaces as one short piece of work takes.
+
+Called by test_internet for requests to the hosts below. Each conversation is the same: the first answer has the harness's
+own tool for commands run COMMAND in its workspace, and the answer to the tool's result says that all is done. What came is
+noted: the credential, and what the tool had to say.
+
+    Anthropic's Messages (claude, pi): POST /v1/messages, server-sent events, blocks of type tool_use
+    OpenAI's Responses (codex): POST /v1/responses, server-sent events, calls of its custom tool exec; 426 to its question for
+    a WebSocket
+
+Without a credential: 401, as the real ones say it.
+"""
+import json
+
+HOSTS = ("api.anthropic.com", "api.openai.com")
+COMMAND = "echo 'changed by the agent' >>file.txt && wc -l file.txt"
+DONE = "The file is changed."
+
+
+def event(kind, **content):
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **content})}\n\n".encode()
+
+
+class Messages:
+    """One answer of Anthropic's, to a request with or without tools, with or without a tool's result."""
+
+    def __init__(self, request):
+        self.request = request
+        self.tools = [tool.get("name") for tool in request.get("tools", [])]
+        self.result = self.find_result()
+
+    def find_result(self):
+        for message in self.request.get("messages", []):
+            blocks = message["content"] if isinstance(message["content"], list) else []
+            for block in blocks:
+                if block.get("type") == "tool_result":
+                    return json.dumps(block.get("content"))
+        return None
+
+    def tool(self):
+        return next((name for name in self.tools if name.lower() == "bash"), None)
+
+    def events(self):
+        call = self.tool() if self.result is None else None
+        usage = {"input_tokens": 10, "output_tokens": 10}
+        yield event("message_start", message={
+            "id": "msg_1", "type": "message", "role": "assistant", "model": self.request.get("model", ""), "content": [],
+            "stop_reason": None, "stop_sequence": None, "usage": usage})
+        if call:
+            yield event("content_block_start", index=0,
+                        content_block={"type": "tool_use", "id": "toolu_1", "name": call, "input": {}})
+            text = json.dumps({"command": COMMAND, "description": "Change the file"})
+            for part in (text[:20], text[20:]):
+                yield event("content_block_delta", index=0, delta={"type": "input_json_delta", "partial_json": part})
+        else:
+            yield event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+            for word in DONE.split(" "):
+                yield event("content_block_delta", index=0, delta={"type": "text_delta", "text": word + " "})
+        yield event("content_block_stop", index=0)
+        yield event("message_delta", delta={"stop_reason": "tool_use" if call else "end_turn", "stop_sequence": None},
+                    usage=usage)
+        yield event("message_stop")
+
+    def document(self):
+        return {"id": "msg_1", "type": "message", "role": "assistant", "model": self.request.get("model", ""),
+                "content": [{"type": "text", "text": DONE}], "stop_reason": "end_turn", "stop_sequence": None,
+                "usage": {"input_tokens": 10, "output_tokens": 10}}
+
+
+class Responses:
+    """One answer of OpenAI's."""
+
+    def __init__(self, request):
+        self.request = request
+        self.result = next((json.dumps(item.get("output")) for item in request.get("input", [])
+                            if str(item.get("type")).endswith("_call_output")), None)
+
+    def events(self):
+        if self.result is None:
+            code = f"text(await tools.exec_command({json.dumps({'cmd': COMMAND})}));"
+            item = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_1", "name": "exec", "input": code,
+                    "status": "completed"}
+        else:
+            item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+                    "content": [{"type": "output_text", "text": DONE, "annotations": []}]}
+        response = {"id": "resp_1", "object": "response", "status": "in_progress", "output": [],
+                    "model": self.request.get("model", "")}
+        yield event("response.created", response=response)
+        yield event("response.output_item.added", output_index=0, item=item)
+        yield event("response.output_item.done", output_index=0, item=item)
+        yield event("response.completed", response={
+            **response, "status": "completed", "output": [item],
+            "usage": {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 10,
+                      "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 20}})
+
+
+def credential(headers):
+    """What the request says who pays, or nothing."""
+    scheme, _, value = headers.get("Authorization", "").partition(" ")
+    return value if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+
+
+def send_events(origin, answer):
+    origin.send_response(200)
+    origin.send_header("Content-Type", "text/event-stream")
+    origin.send_header("Transfer-Encoding", "chunked")
+    origin.end_headers()
+    for data in answer.events():
+        origin.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        origin.wfile.flush()
+    origin.wfile.write(b"0\r\n\r\n")
+
+
+def send_error(origin, status, kind):
+    data = json.dumps({"type": "error", "error": {"type": kind, "message": kind}}).encode()
+    origin.send_response(status)
+    origin.send_header("Content-Type", "application/json")
+    origin.send_header("Content-Length", str(len(data)))
+    origin.end_headers()
+    if origin.command != "HEAD":
+        origin.wfile.write(data)
+
+
+def serve(origin, path, body):
+    """Answers one request that test_internet has read."""
+    key = credential(origin.headers)
+    if path not in ("/v1/messages", "/v1/responses"):
+        send_error(origin, 404, "not_found_error")
+    elif not key:
+        send_error(origin, 401, "authentication_error")
+    elif origin.headers.get("Upgrade", "").lower() == "websocket":
+        send_error(origin, 426, "upgrade_required")
+    else:
+        request = json.loads(body)
+        answer = (Messages if path == "/v1/messages" else Responses)(request)
+        origin.log.write(event="model", host=origin.headers.get("Host"), credential=key, tool_result=answer.result,
+                         agent=origin.headers.get("User-Agent"), is_stream=bool(request.get("stream")))
+        if request.get("stream"):
+            send_events(origin, answer)
+        else:
+            origin.send_data(json.dumps(answer.document()).encode())
