@@ -87,8 +87,8 @@ static void report(const struct bt_progress *progress, const char *step)
 
 /* Keepers of a pair that is being started hold the lock too, also when the command that started them is gone:
  * whoever comes next adopts that pair instead of starting another beside it. */
-static int lock_environment(const struct bt_paths *paths, const char *environment,
-                            const struct bt_progress *progress, int *ret_fd, struct bt_error *error)
+int bt_infra_lock(const struct bt_paths *paths, const char *environment, const struct bt_progress *progress,
+                  int *ret_fd, struct bt_error *error)
 {
     bt_auto_free char *folder = bt_string_format("%s/env/%s", paths->state, environment);
     bt_auto_free char *path = bt_string_format("%s/infra.lock", folder);
@@ -247,6 +247,19 @@ static int start_missing(struct up *up, struct bt_error *error)
     return result < 0 ? result : read_pair(up->state, up->environment, &up->pair, error);
 }
 
+/* Nobody is given a backend with a warning without having asked for it: a spawn asks, and says which. */
+static int choose_backend(const struct up *up, const struct bt_backend **ret_backend, struct bt_error *error)
+{
+    const char *why;
+    int result = bt_backend_select(up->config->backend, ret_backend, &why, error);
+    if (result == 0 && up->config->backend == NULL && (*ret_backend)->warning != NULL)
+        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EPERM,
+                       "write it into config.yaml if you want that, or name it to berth spawn",
+                       "only the backend %s can run here (%s), which has to be asked for: %s",
+                       (*ret_backend)->name, why, (*ret_backend)->warning);
+    return result;
+}
+
 /* $STATE/env/<environment>/backend: what the pair was last started on. One that lives decides. */
 static int settle_backend(struct up *up, struct bt_error *error)
 {
@@ -261,7 +274,7 @@ static int settle_backend(struct up *up, struct bt_error *error)
     if (result == 0 && name.length > 0)
         result = bt_backend_select(name.data, &own, &why, error);
     if (result == 0 && up->backend == NULL)
-        result = own != NULL ? 0 : bt_backend_select(up->config->backend, &own, &why, error);
+        result = own != NULL ? 0 : choose_backend(up, &own, error);
     if (result != 0)
         return result;
     if (up->backend == NULL)
@@ -272,7 +285,7 @@ static int settle_backend(struct up *up, struct bt_error *error)
     if (own != NULL && name.length > 0 && up->backend != own)
         return bt_fail(
             error, BT_EXIT_INFRASTRUCTURE, EBUSY,
-            "use that backend, run berth down first, or take another environment (BERTH_ENV)",
+            "use that backend, run berth down first, or take another environment (-E NAME)",
             "the infra pair of the environment %s runs on the backend %s, which %s agents cannot use",
             up->environment, own->name, up->backend->name);
     return is_live ? 0 : bt_file_write(path, up->backend->name, strlen(up->backend->name), 0600, error);
@@ -321,7 +334,7 @@ int bt_infra_up(const struct bt_paths *paths, const struct bt_config *config, co
                     .backend = backend,
                     .progress = progress};
     bt_auto_fd lock_fd = -1;
-    int result = lock_environment(paths, environment, progress, &lock_fd, error);
+    int result = bt_infra_lock(paths, environment, progress, &lock_fd, error);
     up.lock_fd = lock_fd;
     if (result == 0)
         result = bt_state_open(paths, &up.state, error);
@@ -370,7 +383,7 @@ int bt_infra_down(const struct bt_paths *paths, const char *environment, bool is
     struct bt_state *state = NULL;
     struct bt_infra_pair pair;
     bt_auto_fd lock_fd = -1;
-    int result = lock_environment(paths, environment, progress, &lock_fd, error);
+    int result = bt_infra_lock(paths, environment, progress, &lock_fd, error);
     if (result == 0)
         result = bt_state_open(paths, &state, error);
     if (result == 0 && !is_forced)

@@ -24,6 +24,10 @@ int bt_infra_up(const struct bt_paths *paths, const struct bt_config *config, co
                 const struct bt_backend *backend, const struct bt_progress *progress,
                 struct bt_infra_pair *ret_pair, struct bt_error *error);
 
+/* The lock, after waiting for a pair that is being started; closing *ret_fd gives it back. */
+int bt_infra_lock(const struct bt_paths *paths, const char *environment, const struct bt_progress *progress,
+                  int *ret_fd, struct bt_error *error);
+
 /* What is there now, without starting anything; members that do not run have keeper.pid 0. */
 int bt_infra_status(const struct bt_paths *paths, const char *environment, struct bt_infra_pair *ret_pair,
                     struct bt_error *error);

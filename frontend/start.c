@@ -246,7 +246,7 @@ static int bt_start_backend(struct bt_context *context, const struct bt_plan *pl
     };
     const struct bt_backend *backend;
     const char *why;
-    char question[512];
+    char question[512], hint[128];
     bt_auto_list notes = {0};
     int r = bt_backend_select(asked, &backend, &why, error);
 
@@ -263,7 +263,12 @@ static int bt_start_backend(struct bt_context *context, const struct bt_plan *pl
         return 0;
     snprintf(question, sizeof(question), "use the backend %s, since the better one cannot run here (%s)?",
              backend->name, why);
-    return bt_command_confirm(context, bt_option_is_set(&context->arguments, "yes"), question, error);
+    snprintf(hint, sizeof(hint), "say --backend %s if you want that (--yes does not)", backend->name);
+    /* --yes is about a project's agents: it cannot be meant for a boundary that nobody has been told of. */
+    r = bt_command_confirm(context, false, question, error);
+    if (r == -EPERM)
+        return bt_fail(error, BT_EXIT_ERROR, EPERM, hint, "this must be confirmed: %s", question);
+    return r;
 }
 
 static void bt_start_report(struct bt_context *context, const struct bt_launch_outcome *outcome)

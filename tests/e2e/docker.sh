@@ -70,6 +70,22 @@ check "doctor knows the engine" grep -q "container engine answers" <<<"$said"
 sed 's/resources: {/resources: {disk: 4G, /' /home/1000/.config/berth/bottles/dev.yaml >/home/1000/.config/berth/bottles/sized.yaml
 check_status "a size that nobody can hold is refused when it is asked for" 2 "disk" berth spawn shell --bottles sized --background
 
+# ---- where nothing better works (no qemu is found), it is still nobody's without a word ----
+sed -i '/^backend:/d' /home/1000/.config/berth/config.yaml
+bare() { as 1000 env PATH=/opt/source/build BERTH_ENV=bare berth "$@" </dev/null; }
+check_status "--yes is no consent to it" 1 "confirmed: use the backend docker.*|--backend docker" bare spawn dev --yes --background
+check_status "nor is the pair's start" 2 "only the backend docker.*asked for" bare up
+at_terminal() { # ANSWER
+    as 1000 env PATH=/opt/source/build:/usr/bin BERTH_ENV=bare /usr/bin/python3 /opt/source/tests/lib/terminal.py '[y/N]' "$1\n" \
+        -- /usr/bin/env PATH=/opt/source/build berth spawn dev --yes --name asked -- true
+}
+check_status "a person who says no" 1 "nothing was done" at_terminal n
+check "a person who says yes" at_terminal y
+check "has it" grep -q asked <(bare list)
+check "rm" bare rm asked --yes
+check "down" bare down
+echo "backend: docker" >>/home/1000/.config/berth/config.yaml
+
 # ---- however a keeper dies, its container ends ----
 keeper=$(berth list --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["agents"][0]["keeper_pid"])')
 kill -KILL "$keeper"
