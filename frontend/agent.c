@@ -223,10 +223,9 @@ int bt_agent_probe(const struct bt_paths *paths, const struct bt_agent *agent, j
 }
 
 int bt_agent_refresh(const struct bt_paths *paths, const struct bt_agent *agent, const char *credential,
-                     json_t *policy, bool *ret_is_concerned, struct bt_error *error)
+                     bool *ret_is_concerned, struct bt_error *error)
 {
-    json_t *request =
-        json_pack("{s:s, s:s*, s:O*}", "verb", "refresh", "credential", credential, "policy", policy);
+    json_t *request = json_pack("{s:s, s:s}", "verb", "refresh", "credential", credential);
     json_t *answer = NULL;
     int result = bt_control_call(paths, agent->id, request, &answer, error);
     if (result < 0)

@@ -34,11 +34,10 @@ int bt_agent_probe(const struct bt_paths *paths, const struct bt_agent *agent, j
 /* Brings <folder>/patch up to date with what the guest holds now. */
 int bt_agent_collect(const struct bt_paths *paths, const struct bt_agent *agent, struct bt_error *error);
 
-/* Has its keeper register it again, which takes effect on open connections within seconds: with the
- * credentials as they are now, when it uses this one (NULL: in any case), and with this policy (NULL: the one
- * in force; a borrowed reference). */
+/* Has its keeper register it again with the credentials as they are now, when it uses this one; that takes
+ * effect on open connections within seconds. */
 int bt_agent_refresh(const struct bt_paths *paths, const struct bt_agent *agent, const char *credential,
-                     json_t *policy, bool *ret_is_concerned, struct bt_error *error);
+                     bool *ret_is_concerned, struct bt_error *error);
 
 /* Copies between host and guest. Paths in the guest that are not absolute are below /workspace. */
 int bt_agent_copy_in(const struct bt_paths *paths, const struct bt_agent *agent, const char *host_path,

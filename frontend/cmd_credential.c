@@ -114,7 +114,7 @@ static int bt_credential_push(struct bt_context *context, const char *name, json
         bool is_concerned = false;
         if (bt_agent_status_now(&agents[i]) != BT_AGENT_RUNNING)
             continue;
-        if (bt_agent_refresh(&context->paths, &agents[i], name, NULL, &is_concerned, &own) < 0) {
+        if (bt_agent_refresh(&context->paths, &agents[i], name, &is_concerned, &own) < 0) {
             r = bt_fail(error, BT_EXIT_INFRASTRUCTURE, own.code,
                         "stop that agent, or run the command again once its keeper answers",
                         "the agent %s goes on with what it had: %s", agents[i].name, own.message);
@@ -165,10 +165,12 @@ static int bt_credential_run_remove(struct bt_context *context, const char *name
 {
     int r = bt_credential_remove(&context->paths, name, error);
 
-    if (r < 0)
+    /* Done again it does the rest: an agent may not have been told the first time. */
+    if (r < 0 && r != -ENOENT)
         return r;
-    bt_output_print(&context->output, "credential %s is removed, and every route that needs it is closed\n",
-                    name);
+    bt_output_print(&context->output, "%s %s%s\n", r == 0 ? "credential" : "there is no credential", name,
+                    r == 0 ? " is removed, and every route that needs it is closed"
+                           : ": nothing to remove; every route that needs it is closed");
     return bt_credential_changed(context, "credential-rm", name, error);
 }
 

@@ -187,7 +187,10 @@ static int start(struct bt_keeper_agent *agent, struct bt_error *error)
     if (result == 0)
         result = timed(agent, "command", bt_keeper_command_start, error);
     agent->row.status = BT_AGENT_RUNNING;
-    return result < 0 ? result : save_row(agent, error);
+    if (result == 0)
+        result = save_row(agent, error);
+    /* A change tells agents that run; one that came earlier is found now. */
+    return result < 0 ? result : bt_keeper_pair_catch_up(agent, error);
 }
 
 /* ---- answers to commands ---- */
@@ -206,13 +209,12 @@ static json_t *facts(const struct bt_keeper_agent *agent)
                      keeper->backend->jail(keeper->guest), "probe", agent->probe, "steps", keeper->steps);
 }
 
-/* What is registered is brought up to date: {"credential": name} when that changed, {"policy": document} for
- * another policy. */
+/* {"credential": name}: that changed, so what is registered is brought up to date. */
 static json_t *refresh(struct bt_keeper_agent *agent, const json_t *request, struct bt_error *error)
 {
     const char *credential = json_string_value(json_object_get(request, "credential"));
-    bool is_concerned = credential == NULL || bt_credential_is_used(agent->policy, credential);
-    if (is_concerned && bt_keeper_pair_refresh(agent, json_object_get(request, "policy"), error) < 0)
+    bool is_concerned = credential != NULL && bt_credential_is_used(agent->policy, credential);
+    if (is_concerned && bt_keeper_pair_refresh(agent, error) < 0)
         return NULL;
     return json_pack("{s:b}", "is_concerned", is_concerned);
 }

@@ -19,9 +19,10 @@ struct bt_keeper_agent {
     struct bt_infra_pair pair;
     int pair_fds[2]; /* orchestrator's and gateway's keepers; readable when they ended; -1 = none */
     struct bt_list own_environment;
-    json_t *policy;                /* what is registered now */
-    json_t *probe;                 /* the last result */
-    struct bt_workspace_base base; /* of the host folder, while it is copied */
+    json_t *policy;                              /* as launched */
+    char registered_digest[BT_DIGEST_TEXT_SIZE]; /* of policy and credentials that are registered now */
+    json_t *probe;                               /* the last result */
+    struct bt_workspace_base base;               /* of the host folder, while it is copied */
     bool has_patch;
     bool is_registered;
     struct bt_process
@@ -43,9 +44,10 @@ struct bt_orchestrator bt_keeper_orchestrator(const struct bt_keeper_agent *agen
 int bt_keeper_pair_join(struct bt_keeper_agent *agent, struct bt_error *error);
 /* One of the pair is gone: brings it up again under the lock, and joins. */
 int bt_keeper_pair_renew(struct bt_keeper_agent *agent, struct bt_error *error);
-/* Registers again with the credentials as the user has them now, and with this policy (NULL: the one in
- * force). What was in force stays when that fails. */
-int bt_keeper_pair_refresh(struct bt_keeper_agent *agent, json_t *policy, struct bt_error *error);
+/* Registers again with the credentials as the user has them now. What was in force stays when that fails. */
+int bt_keeper_pair_refresh(struct bt_keeper_agent *agent, struct bt_error *error);
+/* The same, when they are others than those registered. */
+int bt_keeper_pair_catch_up(struct bt_keeper_agent *agent, struct bt_error *error);
 void bt_keeper_pair_leave(struct bt_keeper_agent *agent);
 
 /* ---- workspace ---- */

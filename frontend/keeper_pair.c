@@ -2,6 +2,7 @@
  * keeper_agent.h. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/config.h"
@@ -27,16 +28,41 @@ static int watch_pair(struct bt_keeper_agent *agent, struct bt_error *error)
     return 0;
 }
 
-/* The values of credentials are read anew each time, so that the user's latest ones are sent. */
-static int register_agent(struct bt_keeper_agent *agent, json_t *policy, struct bt_error *error)
+/* What is sent: tells whether the user has changed a credential since. */
+static void digest_of(const json_t *policy, const json_t *credentials, char ret_digest[BT_DIGEST_TEXT_SIZE])
+{
+    json_t *both = json_pack("[O, O]", policy, credentials);
+    char *text = json_dumps(both, JSON_SORT_KEYS | JSON_COMPACT);
+    bt_digest_bytes(text == NULL ? "" : text, text == NULL ? 0 : strlen(text), ret_digest);
+    if (text != NULL)
+        explicit_bzero(text, strlen(text));
+    free(text);
+    json_decref(both);
+}
+
+/* The values of credentials are read anew each time, so that the user's latest ones are sent. A first
+ * registration needs all of them; later, routes whose credential was removed are left out. */
+static int collect(const struct bt_keeper_agent *agent, json_t **ret_policy, json_t **ret_credentials,
+                   struct bt_error *error)
+{
+    const struct bt_paths *paths = &agent->keeper->paths;
+    if (agent->is_registered)
+        return bt_credentials_collect_present(paths, agent->policy, ret_policy, ret_credentials, error);
+    int result = bt_credentials_collect(paths, agent->policy, ret_credentials, error);
+    if (result == 0)
+        *ret_policy = json_incref(agent->policy);
+    return result;
+}
+
+static int register_agent(struct bt_keeper_agent *agent, bool is_only_for_changes, struct bt_error *error)
 {
     struct bt_keeper *keeper = agent->keeper;
-    json_t *credentials = NULL, *present = NULL;
-    int result = agent->is_registered
-                     ? bt_credentials_collect_present(&keeper->paths, policy, &present, &credentials, error)
-                     : bt_credentials_collect(&keeper->paths, policy, &credentials, error);
+    json_t *credentials = NULL, *policy = NULL;
+    char digest[BT_DIGEST_TEXT_SIZE];
+    int result = collect(agent, &policy, &credentials, error);
     if (result < 0)
         return result;
+    digest_of(policy, credentials, digest);
     struct bt_orchestrator orchestrator = bt_keeper_orchestrator(agent);
     struct bt_registration registration = {
         .slot = keeper->lease.slot,
@@ -45,14 +71,17 @@ static int register_agent(struct bt_keeper_agent *agent, json_t *policy, struct 
         .address = keeper->lease.guest_address,
         .gateway_address = keeper->gateway_address,
         .token = agent->secrets.token,
-        .policy = present != NULL ? present : policy,
+        .policy = policy,
         .credentials = credentials,
         .canary = agent->secrets.canary,
         .credential_key = agent->secrets.credential_key,
     };
-    result = bt_orchestrator_register(&orchestrator, &registration, error);
+    if (!is_only_for_changes || strcmp(digest, agent->registered_digest) != 0)
+        result = bt_orchestrator_register(&orchestrator, &registration, error);
+    if (result == 0)
+        memcpy(agent->registered_digest, digest, sizeof digest);
     json_decref(credentials);
-    json_decref(present);
+    json_decref(policy);
     return result;
 }
 
@@ -63,21 +92,19 @@ int bt_keeper_pair_join(struct bt_keeper_agent *agent, struct bt_error *error)
     if (result == 0)
         result = watch_pair(agent, error);
     if (result == 0)
-        result = register_agent(agent, agent->policy, error);
+        result = register_agent(agent, false, error);
     agent->is_registered = agent->is_registered || result == 0;
     return result;
 }
 
-int bt_keeper_pair_refresh(struct bt_keeper_agent *agent, json_t *policy, struct bt_error *error)
+int bt_keeper_pair_refresh(struct bt_keeper_agent *agent, struct bt_error *error)
 {
-    json_t *wanted = policy != NULL ? policy : agent->policy;
-    int result = register_agent(agent, wanted, error);
-    if (result < 0)
-        return result;
-    (void)json_incref(wanted);
-    json_decref(agent->policy);
-    agent->policy = wanted;
-    return 0;
+    return register_agent(agent, false, error);
+}
+
+int bt_keeper_pair_catch_up(struct bt_keeper_agent *agent, struct bt_error *error)
+{
+    return register_agent(agent, true, error);
 }
 
 int bt_keeper_pair_renew(struct bt_keeper_agent *agent, struct bt_error *error)

@@ -40,7 +40,7 @@ END
 }
 
 check_status "without the credential nothing is started" 1 "berth credential set example" berth spawn api --background
-check_status "and nothing is left" 0 "" berth list
+equal "and nothing is left" 0 "$(berth list --json | json 'len(d["agents"])')"
 check_status "too short a value is refused" 1 "shorter ones could not be" set_credential short
 check_status "a value on the command line is refused" 64 "never from here" berth credential set example "$value"
 check "a value from a pipe" set_credential "$value"
@@ -52,8 +52,13 @@ equal "a request with the credential" bbb "$(inside curl -sSf --max-time 30 http
 equal "which the internet received" "Bearer $value" "$(seen /bytes/3)"
 check "a program without any variable trusts the gateway" inside env -i /usr/bin/curl -sSf --max-time 30 -o /dev/null \
     https://allowed.example/bytes/1
-check "the agent has the value nowhere" inside sh -c \
-    "! env | grep -q $value && ! grep -rsq -- $value /run/berth /etc /home /tmp /workspace /proc/self/environ /proc/[0-9]*/environ"
+has() { # TEXT: where the agent could find it
+    inside sh -c "(env | grep -q -- $1 || grep -rsq -- $1 /run/berth /etc /home /tmp /workspace /proc/self/environ \
+        /proc/[0-9]*/environ) && echo found || echo nowhere"
+}
+inside sh -c 'echo planted-in-a-file >/home/agent/planted'
+equal "what is in a file of the agent's is found" found "$(has planted-in-a-file)"
+equal "the agent has the value nowhere" nowhere "$(has "$value")"
 check "but a bait" inside sh -c 'test ${#BACKUP_ACCESS_TOKEN} = 64'
 
 rule() { inside curl -sS --max-time 30 "$@" | json 'd["rule"]'; }
@@ -73,9 +78,25 @@ check_status "a new value reaches the agent that runs" 0 "agent one has it" set_
 has_other() { inside curl -sSf --max-time 30 -o /dev/null https://api.allowed.example/bytes/4 && [ "$(seen /bytes/4)" = "Bearer $other" ]; }
 check "within seconds" eventually has_other
 check_status "a credential that is removed" 0 "every route that needs it is closed" berth credential rm example
-is_closed() { ! inside curl -sf --max-time 30 -o /dev/null https://api.allowed.example/bytes/5; }
+is_closed() { inside curl -sS --max-time 30 -o /dev/null https://api.allowed.example/bytes/5 2>&1 | grep -q 'response 403'; }
 check "closes its routes" eventually is_closed
+check_status "and can be removed again" 0 "there is no credential example" berth credential rm example
 check "and no other" inside curl -sSf --max-time 30 -o /dev/null https://allowed.example/bytes/1
 check "no value is in any file but the user's own" not grep -rsq -- "$other" /home/1000/.local/state/berth
 check "the agent stops" berth stop one
+
+# ---- a change while an agent starts ----
+check "a value" set_credential "$value"
+berth spawn api --name two --background >"$WORLD/two" 2>&1 &
+spawn=$!
+two() { berth list --json | json "[a['$1'] for a in d['agents'] if a['name']=='two'][0]"; }
+is_registered() { [ "$(two slot)" -ge 0 ]; }
+for try in $(seq 10); do eventually is_registered >/dev/null && break; done
+check "a launch on its way, with what it knows registered ($try)" is_registered
+check_status "another value tells nobody yet" 0 "is set" set_credential "$other"
+wait $spawn
+equal "the agent starts" 0 $?
+check "and asks" berth exec two -- curl -sSf --max-time 30 -o /dev/null https://api.allowed.example/bytes/6
+equal "with the later one" "Bearer $other" "$(seen /bytes/6)"
+check "the agent stops" berth stop two
 finish
