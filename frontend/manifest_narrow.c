@@ -191,7 +191,7 @@ static bool bt_narrow_needs_reading(const json_t *limits)
         if (json_object_get(limits, keys[i]))
             return true;
     }
-    return false;
+    return json_integer_value(json_object_get(limits, "log")) == BT_LOG_REQUESTS;
 }
 
 json_t *bt_rules_narrow(const json_t *rules, const json_t *limits, bool *ret_is_opened)

@@ -300,6 +300,8 @@ static int check_together(const json_t *item, const struct place *place, const s
         snprintf(what, sizeof(what), "\"tls\": \"pass\" and \"%s\" exclude each other", need_reading[i]);
         return route_fail(place, what);
     }
+    if (route->is_passed && route->log == BT_LOG_REQUESTS)
+        return route_fail(place, "\"tls\": \"pass\" and \"log\": 2 exclude each other");
     if (route->needs_tls && route->preserves_auth)
         return route_fail(place, "\"auth\" and \"preserve_auth\" exclude each other");
     if (route->auth == BT_AUTH_NONE && route->injects_transparently)

@@ -270,6 +270,7 @@ static void t_manifest_refuses_what_cannot_be_kept(void **state)
     } cases[] = {
         {"tls: pass\n      methods: [GET]", "bad.yaml:4:7", "exclude each other"},
         {"tls: pass\n      dlp: {outbound: off}", "bad.yaml:4:7", "\"dlp\""},
+        {"tls: pass\n      log: 2", "bad.yaml:4:7", "\"log\": 2"},
         {"tls: maybe", "bad.yaml:4:7", "intercept or pass"},
         {"methods: []", "bad.yaml:4:16", "a list of 1 to 64"},
         {"methods: GET", "bad.yaml:4:16", "a list of 1 to 64"},
@@ -470,6 +471,9 @@ static void t_manifest_narrows_rules(void **state)
     narrow("{'tls': 'pass', 'private': true}", "{'private': false}", "{'tls': 'pass'}");
     narrow("{'tls': 'pass'}", "{'tls': 'intercept'}", "{}");
     narrow("{'tls': 'pass'}", "{'methods': ['GET']}", "{'methods': ['GET']}");
+    narrow("{'tls': 'pass'}", "{'log': 1}", "{'tls': 'pass'}");
+    narrow("{'tls': 'pass', 'log': 0}", "{'log': 1}", "{'tls': 'pass', 'log': 1}");
+    narrow("{'tls': 'pass'}", "{'log': 2}", "{'log': 2}");
     narrow("{'methods': ['GET', 'POST']}", "{'methods': ['HEAD', 'POST', 'PUT']}",
            "{'methods': ['POST', 'HEAD']}");
     narrow("{'methods': ['GET']}", "{'methods': ['GET', 'HEAD']}", "{'methods': ['GET', 'HEAD']}");
