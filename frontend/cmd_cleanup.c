@@ -7,6 +7,7 @@
 #include "backends/backend.h"
 #include "frontend/audit.h"
 #include "frontend/command.h"
+#include "frontend/infra.h"
 #include "frontend/remove.h"
 
 struct bt_cleanup {
@@ -14,6 +15,7 @@ struct bt_cleanup {
     struct bt_state *state; /* opened by those that need it: images can be cleaned up when the disk is full */
     json_t *removed;        /* what was, or with --dry-run would be, removed */
     json_t *kept;           /* patches that were put aside */
+    const struct bt_backend *unreachable; /* keeps guests outside of folders, and cannot be asked now */
     bool is_dry_run;
 };
 
@@ -36,6 +38,11 @@ static int bt_cleanup_agent(struct bt_cleanup *cleanup, const struct bt_agent *a
 
     if (bt_agent_is_live(agent))
         return 0;
+    if (cleanup->unreachable && strcmp(agent->backend, cleanup->unreachable->name) == 0) {
+        bt_output_note(&context->output, "note: agent %s stays until the backend %s can be asked about it",
+                       agent->name, agent->backend);
+        return 0;
+    }
     if (!cleanup->is_dry_run) {
         r = bt_remove_keep_work(&context->paths, agent, &kept, error);
         if (r == 0)
@@ -171,26 +178,50 @@ static void bt_cleanup_guest(void *context, const struct bt_guest_identity *iden
 }
 
 /* What killed keepers left in a container engine: asked of the engine itself. The agents' rows are gone by
- * now, but for those that live. An engine that is not there has nothing. */
+ * now, but for those that live. */
 static int bt_cleanup_containers(struct bt_cleanup *cleanup, struct bt_error *error)
 {
     struct bt_context *context = cleanup->context;
 
     for (size_t i = 0; i < bt_backend_count; i++) {
         struct bt_cleanup_outside outside = {cleanup, bt_backends[i], error, 0};
-        struct bt_error absent = {0};
-        if (!bt_backends[i]->enumerate)
+        if (!bt_backends[i]->enumerate || bt_backends[i] == cleanup->unreachable)
             continue;
         int r = bt_backends[i]->enumerate(context->paths.state, context->environment, bt_cleanup_guest,
-                                          &outside, &absent);
-        if (r == 0 && outside.result < 0)
-            return outside.result;
-        if (r < 0 && r != -ENOENT && r != -ECONNREFUSED && r != -EACCES) {
-            *error = absent;
-            return r;
-        }
+                                          &outside, error);
+        if (r < 0 || outside.result < 0)
+            return r < 0 ? r : outside.result;
     }
     return 0;
+}
+
+/* An engine that does not answer has to be cleaned up another time; the rest is now. That none is installed
+ * is not worth a word. */
+static void bt_cleanup_reach(struct bt_cleanup *cleanup)
+{
+    for (size_t i = 0; i < bt_backend_count; i++) {
+        struct bt_error own = {0};
+        int r = bt_backends[i]->enumerate ? bt_backends[i]->check(&own) : 0;
+        if (r < 0)
+            cleanup->unreachable = bt_backends[i];
+        if (r < 0 && r != -ENOENT && r != -EACCES)
+            bt_output_note(&cleanup->context->output, "note: nothing of the backend %s is cleaned up: %s",
+                           bt_backends[i]->name, own.message);
+    }
+}
+
+/* The pair, under its lock: one that is being started is recorded a moment after its guests are there. */
+static int bt_cleanup_pair(struct bt_cleanup *cleanup, struct bt_error *error)
+{
+    struct bt_progress progress = bt_output_progress(&cleanup->context->output);
+    bt_auto_fd lock_fd = -1;
+    int r = cleanup->is_dry_run ? 0
+                                : bt_infra_lock(&cleanup->context->paths, cleanup->context->environment,
+                                                &progress, &lock_fd, error);
+
+    if (r == 0)
+        r = bt_cleanup_infra(cleanup, error);
+    return r < 0 ? r : bt_cleanup_containers(cleanup, error);
 }
 
 static int bt_cleanup_bots(struct bt_cleanup *cleanup, struct bt_error *error)
@@ -199,6 +230,7 @@ static int bt_cleanup_bots(struct bt_cleanup *cleanup, struct bt_error *error)
     size_t count = 0, live = 0;
     int r = bt_state_open(&cleanup->context->paths, &cleanup->state, error);
 
+    bt_cleanup_reach(cleanup);
     if (r == 0)
         r = bt_state_list(cleanup->state, cleanup->context->environment, &agents, &count, error);
     for (size_t i = 0; i < count && r == 0; i++) {
@@ -208,9 +240,7 @@ static int bt_cleanup_bots(struct bt_cleanup *cleanup, struct bt_error *error)
     if (r == 0)
         r = bt_cleanup_orphans(cleanup, error);
     if (r == 0)
-        r = bt_cleanup_infra(cleanup, error);
-    if (r == 0)
-        r = bt_cleanup_containers(cleanup, error);
+        r = bt_cleanup_pair(cleanup, error);
     if (r == 0 && live > 0)
         bt_output_note(&cleanup->context->output, "%zu agent%s still running: berth stop ends %s", live,
                        live == 1 ? " is" : "s are", live == 1 ? "it" : "them");

@@ -42,7 +42,8 @@ equal "read-only, without capabilities, on its own network" "True ['ALL'] [] Tru
     "$(python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); h=d["HostConfig"]; print(h["ReadonlyRootfs"], h["CapDrop"], h["Devices"] or [], list(d["NetworkSettings"]["Networks"])[0].startswith("berth-"))' "$WORLD/inspect")"
 equal "memory and swap, processes, processors" "536870912 536870912 4096 1000000000" \
     "$(python3 -c 'import json,sys; h=json.load(open(sys.argv[1]))["HostConfig"]; print(h["Memory"], h["MemorySwap"], h["PidsLimit"], h["NanoCpus"])' "$WORLD/inspect")"
-check "its root cannot be written" not berth exec one -- touch /x
+check_status "its root cannot be written" 1 "Read-only file system" berth exec one -- touch /x
+check "which is not because nothing can" berth exec one -- touch /tmp/x
 equal "nor has anybody a capability" 0000000000000000 \
     "$(berth exec one -- sed -n 's/^CapBnd:\t//p' /proc/self/status)"
 equal "its user is nobody of the host's" "agent 65525 65525 65525" \
@@ -51,12 +52,21 @@ check_status "no namespace can be made in it" 1 "not permitted" berth exec one -
 check_status "no socket of another family" 1 "not permitted" berth exec one -- perl -e 'socket(S,40,1,0) or die "$!\n"'
 check_status "nor a pair of such" 1 "not permitted" berth exec one -- perl -e 'socketpair(A,B,30,1,0) or die "$!\n"'
 check "pairs of local sockets work" berth exec one -- perl -e 'socketpair(A,B,1,1,0) or die "$!\n"'
-check "no socket of the engine" berth exec one -- sh -c '! ls /run/docker.sock /var/run/docker.sock 2>/dev/null'
-check_status "nor the host through its bridge" 7 "" berth exec one -- curl -sS --noproxy '*' --max-time 5 "http://10.242.0.1:22/"
+equal "no socket of the engine" "there: /run" "$(berth exec one -- sh -c \
+    'echo there: $(for path in /run /run/docker.sock /var/run/docker.sock; do test -e $path && echo $path; done)')"
+bridge=$(berth status one --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["agents"][0]["interface"])')
+host=$(ip -o -4 addr show "$bridge" | sed -n 's|.* inet \([0-9.]*\)/.*|\1|p')
+python3 -m http.server 2222 --bind "$host" --directory "$WORLD/internet/www" >/dev/null 2>&1 &
+check "the host serves on its bridge" eventually curl -sSf -o /dev/null "http://$host:2222/"
+check_status "where the agent does not reach it" 7 "connect" \
+    berth exec one -- curl -sS --noproxy '*' --max-time 5 "http://$host:2222/"
 
-as 1000 timeout -s KILL 3 berth exec one -- sleep 12345 </dev/null >/dev/null 2>&1
-no_sleep() { berth exec one -- sh -c '! grep -qs 1234[5] /proc/[0-9]*/cmdline'; }
-check "a command ends with the host's end of it" eventually no_sleep
+berth exec one -- sleep 12345 >/dev/null 2>&1 &
+sleeps() { berth exec one -- sh -c 'grep -qs 1234[5] /proc/[0-9]*/cmdline && echo runs || echo none'; }
+is_sleeping() { [ "$(sleeps)" = "$1" ]; }
+check "a command runs" eventually is_sleeping runs
+pkill -KILL -f '^berth exec one -- sleep 12345'
+check "and ends with the host's end of it" eventually is_sleeping none
 
 # ---- one backend an environment; engines that will not do ----
 check_status "another backend in the same environment is refused by name" 2 "docker.*qemu|qemu.*docker" \
@@ -70,14 +80,17 @@ check "doctor knows the engine" grep -q "container engine answers" <<<"$said"
 sed 's/resources: {/resources: {disk: 4G, /' /home/1000/.config/berth/bottles/dev.yaml >/home/1000/.config/berth/bottles/sized.yaml
 check_status "a size that nobody can hold is refused when it is asked for" 2 "disk" berth spawn shell --bottles sized --background
 
+sed 's/^resources:/isolation: gvisor\nresources:/' /home/1000/.config/berth/bottles/dev.yaml >/home/1000/.config/berth/bottles/apart.yaml
+check_status "gVisor is refused where the engine has none" 2 "no runtime runsc" berth spawn shell --bottles apart --background
+
 # ---- where nothing better works (no qemu is found), it is still nobody's without a word ----
 sed -i '/^backend:/d' /home/1000/.config/berth/config.yaml
-bare() { as 1000 env PATH=/opt/source/build BERTH_ENV=bare berth "$@" </dev/null; }
-check_status "--yes is no consent to it" 1 "confirmed: use the backend docker.*|--backend docker" bare spawn dev --yes --background
+bare() { as 1000 env PATH=/opt/source/build berth "$1" -E bare "${@:2}" </dev/null; }
+check_status "--yes is no consent to it" 1 "say --backend docker" bare spawn dev --yes --background
 check_status "nor is the pair's start" 2 "only the backend docker.*asked for" bare up
 at_terminal() { # ANSWER
-    as 1000 env PATH=/opt/source/build:/usr/bin BERTH_ENV=bare /usr/bin/python3 /opt/source/tests/lib/terminal.py '[y/N]' "$1\n" \
-        -- /usr/bin/env PATH=/opt/source/build berth spawn dev --yes --name asked -- true
+    as 1000 /usr/bin/python3 /opt/source/tests/lib/terminal.py '[y/N]' "$1\n" \
+        -- /usr/bin/env PATH=/opt/source/build berth spawn -E bare dev --yes --name asked -- true
 }
 check_status "a person who says no" 1 "nothing was done" at_terminal n
 check "a person who says yes" at_terminal y
@@ -92,6 +105,9 @@ kill -KILL "$keeper"
 gone() { [ "$(count /containers/json "len([c for c in d if c['Labels'].get('berth.name')=='one'])")" = 0 ]; }
 check "a killed keeper's container ends" eventually gone
 equal "the agent is lost" lost "$(berth list --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["agents"][0]["status"])')"
+away() { as 1000 env DOCKER_HOST=tcp://192.0.2.1:2375 berth cleanup bots </dev/null; }
+check_status "an engine that cannot be asked is no failure of cleanup" 0 "agent one stays until" away
+equal "nor is what it may hold forgotten" lost "$(berth list --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["agents"][0]["status"])')"
 check "cleanup" berth cleanup bots
 equal "leaves nothing of it in the engine" "0 0 0" \
     "$(count '/containers/json?all=1' "len([c for c in d if c['Labels'].get('berth.name')=='one'])") $(count /networks "len([n for n in d if (n['Labels'] or {}).get('berth.name')=='one'])") $(count /volumes "len([v for v in d['Volumes'] or [] if (v['Labels'] or {}).get('berth.name')=='one'])")"
@@ -105,6 +121,19 @@ check "the world can be reached again" eventually reaches
 check "stop" berth stop two
 check "rm" berth rm two --yes
 check "down" berth down
-equal "no container, no network, no volume but the registry's" "0 0 1" \
+# ---- cleanup and a pair that is being started: its container is there a moment before its record ----
+owner=$(count /volumes "d['Volumes'][0]['Labels']['berth.owner']")
+half="berth-$owner.live.infra.gateway"
+curl -s -X POST --unix-socket /run/docker.sock -H 'Content-Type: application/json' -o /dev/null http://localhost/networks/create \
+    -d "{\"Name\": \"$half\", \"Internal\": true, \"Labels\": {\"berth.owner\": \"$owner\", \"berth.environment\": \"live\", \"berth.role\": \"gateway\", \"berth.name\": \"gateway\"}}"
+halves() { count /networks "len([n for n in d if n['Name'] == '$half'])"; }
+exec 9>>"$state/env/live/infra.lock"
+flock 9
+said=$(as 1000 timeout 3 berth cleanup bots 2>&1 </dev/null)
+equal "cleanup waits for whoever starts it" "124 1" "$? $(halves)"
+exec 9>&-
+check "then" berth cleanup bots
+equal "removes what nobody recorded" 0 "$(halves)"
+equal "no container, no network, no volume but the registry of each environment" "0 0 2" \
     "$(count '/containers/json?all=1' 'len(d)') $(count /networks "len([n for n in d if n['Labels']])") $(count /volumes "len(d['Volumes'] or [])")"
 finish
