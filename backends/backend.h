@@ -32,6 +32,7 @@ struct bt_guest_plan {
     uint64_t memory_bytes;
     uint64_t disk_bytes; /* size of each writable disk: scratch, home, workspace; sparse */
     unsigned cpus;
+    bool is_gvisor; /* asked for, and vetted */
     const struct bt_helper_lease *lease;
     int tap_fd; /* borrowed; launch hands a copy to the VMM */
     const struct bt_guest_file *files;

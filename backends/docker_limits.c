@@ -64,10 +64,11 @@ static int judge(bool is_held, bool is_asked, const char *what, const char *why,
 int bt_docker_vet(const struct bt_docker *docker, const struct bt_docker_engine *engine,
                   const struct bt_guest_limits *limits, struct bt_list *notes, struct bt_error *error)
 {
-    if (limits->is_gvisor_asked)
-        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP,
-                       "leave it out, or use --backend qemu without it",
-                       "the bottle says isolation: gvisor, which is not supported by this version");
+    if (limits->is_gvisor_asked && !engine->has_runsc)
+        return bt_fail(
+            error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP,
+            "install it (apt install runsc), then as root: runsc install; systemctl reload docker",
+            "the bottle says isolation: gvisor, and the container engine has no runtime " BT_DOCKER_GVISOR);
     static const char kernel[] = "its host's control groups do not";
     int result = judge(engine->has_memory && engine->has_swap, limits->is_memory_asked, "memory",
                        engine->has_memory ? "its host does not count swap" : kernel, notes, error);

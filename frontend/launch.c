@@ -184,12 +184,13 @@ static json_t *keeper_request(const struct launch *launch)
         "helper_socket", request->config->helper_socket, "image", plan->image, "memory_bytes",
         (json_int_t)plan->resources.memory_bytes, "disk_bytes", (json_int_t)plan->resources.disk_bytes,
         "cpus", (int)plan->resources.cpus, "policy", plan->policy);
-    json_t *more = json_pack(
-        "{s:o, s:o, s:s?, s:b, s:o, s:O?, s:b, s:i, s:s?}", "own_environment", strings(&plan->environment),
-        "trust", strings(&request->config->trust), "workspace", launch->workspace, "is_ignored_included",
-        request->is_ignored_included, "repositories", repositories(request), "command", launch->command,
-        "is_background", request->is_background, "probe_repeat", (int)request->config->probe_repeat,
-        "probe_public_address", request->config->probe_public_address);
+    json_t *more =
+        json_pack("{s:b, s:o, s:o, s:s?, s:b, s:o, s:O?, s:b, s:i, s:s?}", "is_gvisor", plan->is_gvisor,
+                  "own_environment", strings(&plan->environment), "trust", strings(&request->config->trust),
+                  "workspace", launch->workspace, "is_ignored_included", request->is_ignored_included,
+                  "repositories", repositories(request), "command", launch->command, "is_background",
+                  request->is_background, "probe_repeat", (int)request->config->probe_repeat,
+                  "probe_public_address", request->config->probe_public_address);
     (void)json_object_update(document, more);
     json_decref(more);
     return document;

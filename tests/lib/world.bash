@@ -8,9 +8,9 @@
 #   helper_start, helper_kill
 #
 # With BERTH_TEST_BACKEND=docker in its environment a script gets a world with a container engine of its own, and agents
-# of the backend docker (BERTH_TEST_RUNTIME=runsc: in gVisor). That takes the machine's own root, since an engine needs
-# devices and control groups: there is no user namespace then, all others are new as ever. The engine's data lie below
-# /var/tmp/berth-world-docker. docker_start, docker_kill; DOCKER_LOG.
+# of the backend docker; with BERTH_TEST_RUNTIME=runsc the engine has gVisor as well. That takes the machine's own root,
+# since an engine needs devices and control groups: there is no user namespace then, all others are new as ever. The
+# engine's data lie below /var/tmp/berth-world-docker. docker_start, docker_kill; DOCKER_LOG.
 #
 # Addresses: the world's own "host" is 198.51.100.2; the internet answers on 203.0.113.10 (web), 203.0.113.53 (DNS) and
 # 203.0.113.99 (a public address that no route allows). Variables: WORLD (folder for the script's own files;
@@ -57,6 +57,10 @@ world_enter_docker() {
     shift 2
     if [ "$(id -u)" -ne 0 ] || ! command -v dockerd >/dev/null; then
         echo "1..0 # skip impossible: a container engine needs root and the package docker.io"
+        exit 0
+    fi
+    if [ "${BERTH_TEST_RUNTIME:-}" = runsc ] && ! command -v runsc >/dev/null; then
+        echo "1..0 # skip impossible: gVisor is the package runsc"
         exit 0
     fi
     for folder in /var/tmp/berth-world-docker/*; do
