@@ -35,6 +35,7 @@ struct bt_guest {
     char line[LINE_SIZE];
     size_t line_length;
     bool is_ready;
+    bool is_gvisor;
 };
 
 static int check(struct bt_error *error)
@@ -69,7 +70,7 @@ static int provide(const struct bt_paths *paths, const char *recipe, const struc
     int result = bt_docker_connect(&docker, error);
     if (result == 0)
         result = bt_image_get(paths, recipe, true, progress, &image, error);
-    return result < 0 ? result : bt_docker_image_provide(&docker, &image, progress, error);
+    return result < 0 ? result : bt_docker_image_provide(&docker, paths->state, &image, progress, error);
 }
 
 /* An agent begins with nothing of an earlier one of its name: an engine hands out a volume that is there as
@@ -332,6 +333,7 @@ static int launch(const struct bt_guest_plan *plan, struct bt_guest **ret_guest,
     guest->stream_fd = guest->end_read_fd = guest->end_write_fd = -1;
     guest->address = plan->lease->guest_address;
     guest->console_fd = fcntl(plan->console_fd, F_DUPFD_CLOEXEC, 3);
+    guest->is_gvisor = plan->is_gvisor;
     copy_identity(guest, &plan->identity);
     int result = bring_up(guest, plan, error);
     if (result < 0)
@@ -359,8 +361,8 @@ static pid_t process(const struct bt_guest *guest)
 
 static const char *jail(const struct bt_guest *guest)
 {
-    (void)guest;
-    return "container: read-only root, no capabilities, seccomp, limits";
+    return guest->is_gvisor ? "container in gVisor: read-only root, no capabilities, limits"
+                            : "container: read-only root, no capabilities, seccomp, limits";
 }
 
 static struct bt_guest *stop(struct bt_guest *guest, int grace_ms)

@@ -120,6 +120,8 @@ static json_t *host_document(const struct bt_guest_plan *plan, const struct bt_d
                   temporary_folders(plan), "Mounts", volumes(plan, name), "Sysctls", kernel_settings(plan),
                   "LogConfig", "Type", "none", "RestartPolicy", "Name", "no", "IpcMode", "private",
                   "CgroupnsMode", "private", "Dns", resolvers_of(plan));
+    if (plan->is_gvisor)
+        (void)json_object_set_new(host, "Runtime", json_string(BT_DOCKER_GVISOR));
     add_limits(host, plan, engine);
     return host;
 }
@@ -151,7 +153,7 @@ int bt_docker_container_create(const struct bt_docker *docker, const struct bt_g
     char image[BT_DOCKER_NAME_SIZE];
     bt_docker_name(&plan->identity, name);
     bt_auto_free char *profile = NULL;
-    int result = bt_docker_image_name(plan->root, image, error);
+    int result = bt_docker_image_name(plan->identity.state, plan->root, image, error);
     if (result == 0)
         result = read_profile(&profile, error);
     if (result < 0)

@@ -98,15 +98,6 @@ static bool flag(const json_t *info, const char *key)
     return json_is_true(json_object_get(info, key));
 }
 
-static void copy_text(const json_t *info, const char *key, char *ret_text, size_t size)
-{
-    const char *text = json_string_value(json_object_get(info, key));
-    (void)snprintf(ret_text, size, "%s", text == NULL ? "unknown" : text);
-    for (; *ret_text != '\0'; ret_text++)
-        if ((unsigned char)*ret_text < 0x20 || *ret_text == 0x7f)
-            *ret_text = '?';
-}
-
 int bt_docker_engine(const struct bt_docker *docker, struct bt_docker_engine *ret_engine,
                      struct bt_error *error)
 {
@@ -116,17 +107,14 @@ int bt_docker_engine(const struct bt_docker *docker, struct bt_docker_engine *re
         return result;
     struct bt_docker_engine engine = {
         .is_rootless = list_has(json_object_get(info, "SecurityOptions"), "name=rootless"),
-        .has_runsc = json_object_get(json_object_get(info, "Runtimes"), "runsc") != NULL,
+        .has_runsc = json_object_get(json_object_get(info, "Runtimes"), BT_DOCKER_GVISOR) != NULL,
         .has_memory = flag(info, "MemoryLimit"),
         .has_swap = flag(info, "SwapLimit"),
         .has_pids = flag(info, "PidsLimit"),
         .has_cpu = flag(info, "CpuCfsQuota"),
     };
-    copy_text(info, "ServerVersion", engine.version, sizeof(engine.version));
-    copy_text(info, "OperatingSystem", engine.name, sizeof(engine.name));
-    engine.is_desktop = strstr(engine.name, "Docker Desktop") != NULL;
-    const char *cgroup = json_string_value(json_object_get(info, "CgroupVersion"));
-    engine.is_cgroup_v2 = cgroup != NULL && strcmp(cgroup, "2") == 0;
+    const char *system = json_string_value(json_object_get(info, "OperatingSystem"));
+    engine.is_desktop = system != NULL && strstr(system, "Docker Desktop") != NULL;
     json_decref(info);
     *ret_engine = engine;
     return 0;

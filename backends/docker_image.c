@@ -34,15 +34,19 @@ static int fingerprint(const struct bt_image *image, char ret_digest[BT_DIGEST_T
     return 0;
 }
 
-int bt_docker_image_name(const struct bt_image *image, char ret_name[BT_DOCKER_NAME_SIZE],
+int bt_docker_image_name(const char *state, const struct bt_image *image, char ret_name[BT_DOCKER_NAME_SIZE],
                          struct bt_error *error)
 {
+    char owner[13];
     char digest[BT_DIGEST_TEXT_SIZE];
     char init_path[512];
     int result = fingerprint(image, digest, init_path, error);
-    if (result == 0)
-        (void)snprintf(ret_name, BT_DOCKER_NAME_SIZE, "berth/%.60s:%.*s", image->name, TAG_LENGTH, digest);
-    return result;
+    if (result < 0)
+        return result;
+    bt_docker_owner(state, owner);
+    (void)snprintf(ret_name, BT_DOCKER_NAME_SIZE, "berth-%s/%.60s:%.*s", owner, image->name, TAG_LENGTH,
+                   digest);
+    return 0;
 }
 
 /* The tar, made by a thread, on its way through a pipe. */
@@ -178,7 +182,7 @@ static int export_and_import(const struct bt_docker *docker, const char *name, c
     return result;
 }
 
-/* Older images of the recipe go; one that a container still uses stays, as the engine refuses. */
+/* The owner's older images of the recipe go; one that a container still uses stays, as the engine refuses. */
 static void remove_older(const struct bt_docker *docker, const char *name)
 {
     const char *tag = strchr(name, ':');
@@ -203,7 +207,7 @@ static void remove_older(const struct bt_docker *docker, const char *name)
     json_decref(images);
 }
 
-int bt_docker_image_provide(const struct bt_docker *docker, const struct bt_image *image,
+int bt_docker_image_provide(const struct bt_docker *docker, const char *state, const struct bt_image *image,
                             const struct bt_progress *progress, struct bt_error *error)
 {
     char digest[BT_DIGEST_TEXT_SIZE];
@@ -212,7 +216,7 @@ int bt_docker_image_provide(const struct bt_docker *docker, const struct bt_imag
     struct bt_error ignored = {0};
     int result = fingerprint(image, digest, init_path, error);
     if (result == 0)
-        result = bt_docker_image_name(image, name, error);
+        result = bt_docker_image_name(state, image, name, error);
     if (result < 0)
         return result;
     bt_auto_free char *path = bt_string_format("/images/%s/json", name);

@@ -18,6 +18,8 @@
 #define BT_DOCKER_LABEL_BRIDGE "berth.bridge" /* of networks */
 #define BT_DOCKER_LABEL_IMAGE "berth.image"   /* of images: the digest of what they were made from */
 
+#define BT_DOCKER_GVISOR "runsc" /* gVisor's name among an engine's runtimes */
+
 struct bt_docker {
     char socket_path[256];
     char version[16]; /* of the API, as in paths: "1.41" */
@@ -32,12 +34,9 @@ struct bt_docker {
 
 /* What /info says about an engine. */
 struct bt_docker_engine {
-    char version[64];
-    char name[128]; /* of the host's system, as the engine tells it */
     bool is_rootless, is_desktop;
-    bool has_runsc;
+    bool has_runsc;                               /* the runtime below */
     bool has_memory, has_swap, has_pids, has_cpu; /* limits that its host enforces */
-    bool is_cgroup_v2;
 };
 
 /* Where the engine of DOCKER_HOST, the current context, or the usual place listens. Anything but a unix
@@ -82,8 +81,8 @@ int bt_docker_vet(const struct bt_docker *docker, const struct bt_docker_engine 
                   const struct bt_guest_limits *limits, struct bt_list *notes, struct bt_error *error);
 
 /* ---- names ---- */
-/* Of the user and state folder that a guest belongs to: 12 hex digits. */
-void bt_docker_owner(const struct bt_guest_identity *identity, char ret_owner[13]);
+/* Of the user who calls and a state folder: 12 hex digits. */
+void bt_docker_owner(const char *state, char ret_owner[13]);
 #define BT_DOCKER_NAME_SIZE 160
 /* "berth-<owner>-<environment>-<name>": of container and network; volumes have a suffix. */
 void bt_docker_name(const struct bt_guest_identity *identity, char ret_name[BT_DOCKER_NAME_SIZE]);
@@ -91,13 +90,14 @@ void bt_docker_name(const struct bt_guest_identity *identity, char ret_name[BT_D
 const char *bt_docker_role_name(enum bt_guest_role role);
 enum bt_guest_role bt_docker_role_of(const char *name);
 json_t *bt_docker_labels(const struct bt_guest_identity *identity);
-/* "berth/<recipe>:<digest>" of an image with the programs of this build. */
-int bt_docker_image_name(const struct bt_image *image, char ret_name[BT_DOCKER_NAME_SIZE],
+/* "berth-<owner>/<recipe>:<digest>" of an image with the programs of this build. Users of one engine have
+ * names of their own for it (the engine keeps equal content once): old ones can be removed without asking. */
+int bt_docker_image_name(const char *state, const struct bt_image *image, char ret_name[BT_DOCKER_NAME_SIZE],
                          struct bt_error *error);
 
 /* ---- parts of a launch ---- */
-/* Makes sure that the engine has the image; long the first time. */
-int bt_docker_image_provide(const struct bt_docker *docker, const struct bt_image *image,
+/* Makes sure that the engine has the image for the owner of this state folder; long the first time. */
+int bt_docker_image_provide(const struct bt_docker *docker, const char *state, const struct bt_image *image,
                             const struct bt_progress *progress, struct bt_error *error);
 /* Points the engine at the leased bridge, after removing whatever an earlier lease of the slot or an earlier
  * guest of the name left. */

@@ -8,8 +8,7 @@
 static json_t *filters_of(const char *state, const char *environment)
 {
     char owner[13];
-    const struct bt_guest_identity any = {state, environment, BT_GUEST_AGENT, ""};
-    bt_docker_owner(&any, owner);
+    bt_docker_owner(state, owner);
     bt_auto_free char *of_owner = bt_string_format(BT_DOCKER_LABEL_OWNER "=%s", owner);
     bt_auto_free char *of_environment = bt_string_format(BT_DOCKER_LABEL_ENVIRONMENT "=%s", environment);
     return json_pack("{s:[s, s]}", "label", of_owner, of_environment);

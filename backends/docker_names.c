@@ -5,10 +5,10 @@
 
 #include "backends/docker_internal.h"
 
-void bt_docker_owner(const struct bt_guest_identity *identity, char ret_owner[13])
+void bt_docker_owner(const char *state, char ret_owner[13])
 {
     char digest[BT_DIGEST_TEXT_SIZE];
-    bt_auto_free char *text = bt_string_format("%u %s", (unsigned)getuid(), identity->state);
+    bt_auto_free char *text = bt_string_format("%u %s", (unsigned)getuid(), state);
     bt_digest_bytes(text, strlen(text), digest);
     (void)snprintf(ret_owner, 13, "%.12s", digest);
 }
@@ -30,7 +30,7 @@ static const char *short_name(const struct bt_guest_identity *identity)
 void bt_docker_name(const struct bt_guest_identity *identity, char ret_name[BT_DOCKER_NAME_SIZE])
 {
     char owner[13];
-    bt_docker_owner(identity, owner);
+    bt_docker_owner(identity->state, owner);
     (void)snprintf(ret_name, BT_DOCKER_NAME_SIZE, "berth-%s.%.60s.%s%.64s", owner, identity->environment,
                    identity->role == BT_GUEST_AGENT ? "" : "infra.", short_name(identity));
 }
@@ -53,7 +53,7 @@ enum bt_guest_role bt_docker_role_of(const char *name)
 json_t *bt_docker_labels(const struct bt_guest_identity *identity)
 {
     char owner[13];
-    bt_docker_owner(identity, owner);
+    bt_docker_owner(identity->state, owner);
     return json_pack("{s:s, s:s, s:s, s:s}", BT_DOCKER_LABEL_OWNER, owner, BT_DOCKER_LABEL_ENVIRONMENT,
                      identity->environment, BT_DOCKER_LABEL_ROLE, bt_docker_role_name(identity->role),
                      BT_DOCKER_LABEL_NAME, short_name(identity));

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "backends/backend.h"
 #include "frontend/command.h"
 #include "frontend/complete.h"
 #include "frontend/credentials.h"
@@ -98,6 +99,12 @@ static void bt_complete_credentials(struct bt_completion *completion)
         bt_complete_add(completion, credentials[i].name);
 }
 
+static void bt_complete_backends(struct bt_completion *completion)
+{
+    for (size_t i = 0; i < bt_backend_count; i++)
+        bt_complete_add(completion, bt_backends[i]->name);
+}
+
 static void bt_complete_value(struct bt_completion *completion, const char *value_name)
 {
     if (strcmp(value_name, "N") == 0)
@@ -107,7 +114,7 @@ static void bt_complete_value(struct bt_completion *completion, const char *valu
     else if (strcmp(value_name, "A,B") == 0)
         bt_complete_bottles(completion);
     else if (strcmp(value_name, "BACKEND") == 0)
-        bt_complete_words(completion, "qemu");
+        bt_complete_backends(completion);
     else if (strcmp(value_name, "WHAT") == 0)
         bt_complete_words(completion, "agents manifests bottles");
     else if (strcmp(value_name, "DIR") == 0)

@@ -46,13 +46,13 @@ static const struct variable {
                           " -Djavax.net.ssl.trustStoreType=JKS -Djavax.net.ssl.trustStorePassword=changeit"},
 };
 
+/* What a program that collects secrets takes along: nothing uses it, so whoever sends it was looking. */
+#define CANARY "BACKUP_ACCESS_TOKEN"
+
 /* Variables whose change would only break the agent: the firewall does not look at them. Those of trust may
  * be set: a test may need its own. */
 static const char *const reserved[] = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
-                                       "HOME",       "USER",        "PATH"};
-
-/* What a program that collects secrets takes along: nothing uses it, so whoever sends it was looking. */
-#define CANARY "BACKUP_ACCESS_TOKEN"
+                                       "HOME",       "USER",        "PATH",      CANARY};
 
 void bt_guest_environment(uint32_t gateway_address, const char *token, const char *canary,
                           const char *const *own, const char *terminal, struct bt_list *ret_environment)

@@ -14,7 +14,6 @@
 #include "frontend/keeper_agent.h"
 
 #define CONNECT_DEADLINE_MS 10000
-#define SSH_PORT 22
 #define OUTPUT_LOG_MAX (64LL * 1024 * 1024)
 
 static void environment_of(struct bt_keeper_agent *agent, const char *terminal,

@@ -36,7 +36,7 @@ def stream(path, body=None):
     return raw
 
 bridge, prefix = sys.argv[1], sys.argv[2]
-image = [tag for i in call("GET", "/images/json") for tag in i["RepoTags"] or [] if tag.startswith("berth/shell:")][0]
+image = [tag for i in call("GET", "/images/json") for tag in i["RepoTags"] or [] if tag.startswith("berth-") and "/shell:" in tag][0]
 gateway = [c["Id"] for c in call("GET", "/containers/json") if c["Labels"].get("berth.role") == "gateway"][0]
 started = time.monotonic()
 call("POST", "/networks/create", {"Name": "hand", "Driver": "bridge", "Internal": True, "IPAM": {"Config": [
@@ -52,7 +52,7 @@ call("POST", "/containers/create?name=hand", {
     "NetworkingConfig": {"EndpointsConfig": {"hand": {"IPAMConfig": {"IPv4Address": prefix + ".3"}}}}})
 life = stream("/containers/hand/attach?stream=1&stdin=1&stdout=1&stderr=1")
 call("POST", "/containers/hand/start")
-run = call("POST", "/containers/hand/exec", {"AttachStdout": True, "Cmd": ["true"], "User": "1000:1000"})
+run = call("POST", "/containers/hand/exec", {"AttachStdout": True, "Cmd": ["true"], "User": "65525:65525"})
 first = stream("/exec/" + run["Id"] + "/start", {"Detach": False, "Tty": False})
 while first.recv(4096):
     pass

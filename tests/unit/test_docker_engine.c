@@ -236,6 +236,26 @@ static void make_image(const struct engine *engine, size_t missing, struct bt_im
     assert_int_equal(bt_file_write(ret_image->path, data, used - missing, 0600, NULL), 0);
 }
 
+/* What older builds left of the same owner goes, and nothing of anybody else. */
+static void old_images_of_ones_own_go(void **state)
+{
+    struct engine *engine = *state;
+    char owner[13];
+    struct bt_error error = {0};
+    struct bt_image image;
+    make_image(engine, 0, &image);
+    bt_docker_owner(one.state, owner);
+    bt_auto_free char *listed = bt_string_format("[{\"RepoTags\": [\"berth-%s/infra:old\"]}]", owner);
+    bt_auto_free char *removed = bt_string_format("DELETE /images/berth-%s/infra:old", owner);
+    bt_auto_free char *only = bt_string_format(
+        "GET /images/json?filters=%%7B%%22reference%%22%%3A%%5B%%22berth-%s/infra%%22%%5D%%7D", owner);
+    will_answer(engine, "GET /images/berth", "404 Not Found", "{\"message\":\"no such image\"}");
+    will_answer(engine, "GET /images/json", "200 OK", listed);
+    assert_int_equal(bt_docker_image_provide(&engine->docker, one.state, &image, NULL, &error), 0);
+    (void)asked(engine, only);
+    (void)asked(engine, removed);
+}
+
 static void an_image_is_given_whole(void **state)
 {
     struct engine *engine = *state;
@@ -244,7 +264,7 @@ static void an_image_is_given_whole(void **state)
     make_image(engine, 0, &image);
     will_answer(engine, "GET /images/berth", "404 Not Found", "{\"message\":\"no such image\"}");
     will_answer(engine, "GET /images/json", "200 OK", "[]");
-    assert_int_equal(bt_docker_image_provide(&engine->docker, &image, NULL, &error), 0);
+    assert_int_equal(bt_docker_image_provide(&engine->docker, one.state, &image, NULL, &error), 0);
     (void)asked(engine, "POST /images/create?");
     assert_true(engine->was_upload_whole);
 }
@@ -258,7 +278,7 @@ static void half_an_image_is_none(void **state)
     make_image(engine, 100000, &image);
     engine->was_upload_whole = true;
     will_answer(engine, "GET /images/berth", "404 Not Found", "{\"message\":\"no such image\"}");
-    assert_int_equal(bt_docker_image_provide(&engine->docker, &image, NULL, &error), -EIO);
+    assert_int_equal(bt_docker_image_provide(&engine->docker, one.state, &image, NULL, &error), -EIO);
     assert_non_null(strstr(error.message, "cannot read"));
     assert_non_null(strstr(error.message, "initrd"));
     (void)asked(engine, "POST /images/create?");
@@ -332,9 +352,13 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_engine, close_engine)
     const struct CMUnitTest tests[] = {
-        TEST(an_agent_begins_with_new_volumes),  TEST(old_volumes_that_stay_are_an_error),
-        TEST(an_image_is_given_whole),           TEST(half_an_image_is_none),
-        TEST(a_failed_export_has_no_end),        TEST(accounts_get_another_number),
+        TEST(an_agent_begins_with_new_volumes),
+        TEST(old_volumes_that_stay_are_an_error),
+        TEST(an_image_is_given_whole),
+        TEST(old_images_of_ones_own_go),
+        TEST(half_an_image_is_none),
+        TEST(a_failed_export_has_no_end),
+        TEST(accounts_get_another_number),
         TEST(a_command_runs_as_nobodys_account),
     };
     (void)signal(SIGPIPE, SIG_IGN); /* the engine answers who may be gone */

@@ -68,6 +68,7 @@ static void test_reserved(void **state)
     assert_true(bt_guest_environment_is_reserved("No_Proxy"));
     assert_true(bt_guest_environment_is_reserved("BERTH_X"));
     assert_true(bt_guest_environment_is_reserved("PATH"));
+    assert_true(bt_guest_environment_is_reserved("BACKUP_ACCESS_TOKEN"));
     assert_false(bt_guest_environment_is_reserved("SSL_CERT_FILE"));
     assert_false(bt_guest_environment_is_reserved("PATHS"));
 }
