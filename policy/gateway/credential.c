@@ -5,7 +5,6 @@
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "lib/memory.h"
 
@@ -126,17 +125,12 @@ bool bt_credentials_have(const struct bt_credentials *credentials, const struct 
     return verdict->auth == BT_AUTH_NONE || find(credentials, verdict->credential) != NULL;
 }
 
-static bool is_named(struct bt_http_slice name, const char *text)
-{
-    return name.length == strlen(text) && strncasecmp(name.data, text, name.length) == 0;
-}
-
 void bt_credentials_strip(const struct bt_verdict *verdict, struct bt_message *head)
 {
     size_t kept = 0;
     for (size_t i = 0; i < head->field_count; i++) {
-        bool is_replaced =
-            verdict->auth_header[0] != '\0' && is_named(head->fields[i].name, verdict->auth_header);
+        bool is_replaced = verdict->auth_header[0] != '\0' &&
+                           bt_http_name_is_like(head->fields[i].name, verdict->auth_header);
         bool is_stripped = verdict->strips_credentials && bt_policy_is_credential_field(head->fields[i].name);
         if (!is_replaced && !is_stripped)
             head->fields[kept++] = head->fields[i];

@@ -5,6 +5,7 @@
 
 #include "lib/memory.h"
 #include "policy/gateway/dlp_view.h"
+#include "policy/rules/slice.h"
 
 #define ESCAPE_MAX 6 /* \u0041 */
 #define FOREIGN 0xFF /* stands for what no token consists of */
@@ -57,20 +58,12 @@ size_t bt_view_held(const struct bt_view *view)
 /* ---- escapes --------------------------------------------------------------------------------------------
  */
 
-static int hex_value(uint8_t byte)
-{
-    if (byte >= '0' && byte <= '9')
-        return byte - '0';
-    byte |= 32;
-    return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
-}
-
 /* The number that count hex digits say, or -1. */
 static int hex_number(const uint8_t *digits, size_t count)
 {
     int number = 0;
     for (size_t i = 0; i < count; i++) {
-        int digit = hex_value(digits[i]);
+        int digit = bt_hex_value((char)digits[i]);
         if (digit < 0)
             return -1;
         number = number * 16 + digit;
@@ -83,7 +76,7 @@ enum escape { ESCAPE_NONE, ESCAPE_PARTIAL, ESCAPE_WHOLE };
 /* Reads an escape at the beginning of text. */
 static enum escape read_percent(const uint8_t *text, size_t length, size_t *ret_length, uint8_t *ret_byte)
 {
-    if (length > 1 && hex_value(text[1]) < 0)
+    if (length > 1 && bt_hex_value((char)text[1]) < 0)
         return ESCAPE_NONE;
     if (length < 3)
         return ESCAPE_PARTIAL;
@@ -111,7 +104,7 @@ static enum escape read_json(const uint8_t *text, size_t length, size_t *ret_len
     for (size_t i = 2; i < ESCAPE_MAX; i++) {
         if (i >= length)
             return ESCAPE_PARTIAL;
-        if (hex_value(text[i]) < 0)
+        if (bt_hex_value((char)text[i]) < 0)
             return ESCAPE_NONE;
     }
     int number = hex_number(text + 2, 4);

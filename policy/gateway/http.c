@@ -23,16 +23,6 @@ static bool is_value_byte(char byte)
     return is_blank(byte) || (unsigned char)byte >= 0x80 || (byte > ' ' && byte != 0x7f);
 }
 
-bool bt_http_slice_is(struct bt_http_slice slice, const char *text)
-{
-    return slice.length == strlen(text) && memcmp(slice.data, text, slice.length) == 0;
-}
-
-bool bt_http_slice_is_nocase(struct bt_http_slice slice, const char *text)
-{
-    return slice.length == strlen(text) && strncasecmp(slice.data, text, slice.length) == 0;
-}
-
 const struct bt_http_field *bt_http_find(const struct bt_http_head *head, const char *name, size_t *ret_count)
 {
     const struct bt_http_field *found = NULL;

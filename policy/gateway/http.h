@@ -34,9 +34,6 @@ int bt_http_response_parse(const char *data, size_t length, struct bt_http_head 
 /* The field lines after the last chunk, with the empty line that ends them: fields and length of ret_head. */
 int bt_http_trailers_parse(const char *data, size_t length, struct bt_http_head *ret_head) BT_MUST_CHECK;
 
-bool bt_http_slice_is(struct bt_http_slice slice, const char *text);        /* exactly */
-bool bt_http_slice_is_nocase(struct bt_http_slice slice, const char *text); /* ASCII case ignored */
-
 /* The field of this name, or NULL; *ret_count (may be NULL) is how often it occurs. */
 const struct bt_http_field *bt_http_find(const struct bt_http_head *head, const char *name,
                                          size_t *ret_count);

@@ -13,18 +13,10 @@ void bt_http_body_start(struct bt_http_body_reader *reader, enum bt_http_body bo
         .body = body, .left = body == BT_HTTP_BODY_LENGTH ? length : 0, .state = CHUNK_SIZE};
 }
 
-static int hex_value(char byte)
-{
-    if (byte >= '0' && byte <= '9')
-        return byte - '0';
-    byte = (char)(byte | 0x20);
-    return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
-}
-
 /* One byte outside of chunk data. Returns 0 or -EBADMSG. */
 static int take_chunk_byte(struct bt_http_body_reader *reader, char byte)
 {
-    int digit = hex_value(byte);
+    int digit = bt_hex_value(byte);
     switch ((enum chunk_state)reader->state) {
     case CHUNK_SIZE:
         if (digit >= 0 && reader->digits < DIGITS_MAX) {

@@ -14,6 +14,7 @@
 
 #include "lib/file.h"
 #include "policy/rules/ports.h"
+#include "policy/rules/slice.h"
 
 #define NONCE_SIZE 12
 #define TAG_SIZE 16
@@ -42,24 +43,14 @@ struct bt_vault *bt_vault_free(struct bt_vault *vault)
     return NULL;
 }
 
-static int hex_digit(char digit)
-{
-    if (digit >= '0' && digit <= '9')
-        return digit - '0';
-    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
-}
-
 int bt_vault_take_key(struct bt_vault *vault, uint16_t slot, uint32_t generation, const char *key)
 {
     struct entry entry = {.has_key = true, .generation = generation};
-    if (slot >= BT_SLOTS_MAX || strlen(key) != 2 * sizeof(entry.key))
+    if (slot >= BT_SLOTS_MAX || strlen(key) != 2 * sizeof(entry.key) ||
+        strspn(key, "0123456789abcdef") != 2 * sizeof(entry.key))
         return -EINVAL;
-    for (size_t i = 0; i < sizeof(entry.key); i++) {
-        int high = hex_digit(key[2 * i]), low = hex_digit(key[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return -EINVAL;
-        entry.key[i] = (uint8_t)(high * 16 + low);
-    }
+    for (size_t i = 0; i < sizeof(entry.key); i++)
+        entry.key[i] = (uint8_t)(bt_hex_value(key[2 * i]) * 16 + bt_hex_value(key[2 * i + 1]));
     vault->entries[slot] = entry;
     explicit_bzero(&entry, sizeof(entry));
     return 0;

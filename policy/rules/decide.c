@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "policy/rules/policy.h"
 
@@ -53,11 +52,6 @@ static bool is_port_matching(const struct bt_policy_route *route, uint16_t port)
     return route->pattern.port == port;
 }
 
-static bool slice_equals(struct bt_http_slice slice, const char *text)
-{
-    return slice.length == strlen(text) && memcmp(slice.data, text, slice.length) == 0;
-}
-
 bool bt_policy_is_credential_field(struct bt_http_slice name)
 {
     static const char *const fields[] = {
@@ -65,18 +59,18 @@ bool bt_policy_is_credential_field(struct bt_http_slice name)
         "x-auth-key",    "x-access-token", "private-token", "job-token",      "x-vault-token",
     };
     for (size_t i = 0; i < BT_ARRAY_LENGTH(fields); i++)
-        if (name.length == strlen(fields[i]) && strncasecmp(name.data, fields[i], name.length) == 0)
+        if (bt_http_name_is_like(name, fields[i]))
             return true;
     return false;
 }
 
-static bool is_method_matching(const struct bt_policy_route *route, struct bt_http_slice method)
+bool bt_policy_route_has_method(const struct bt_policy_route *route, struct bt_http_slice method)
 {
     if (route->methods.count == 0)
         return true;
-    bool is_head = slice_equals(method, "HEAD");
+    bool is_head = bt_http_slice_is(method, "HEAD");
     for (size_t i = 0; i < route->methods.count; i++)
-        if (slice_equals(method, route->methods.items[i]) ||
+        if (bt_http_slice_is(method, route->methods.items[i]) ||
             (is_head && strcmp(route->methods.items[i], "GET") == 0))
             return true;
     return false;
@@ -86,14 +80,14 @@ static bool is_method_matching(const struct bt_policy_route *route, struct bt_ht
  * last. */
 static bool has_field(const struct bt_policy_request *request, const char *name, const char *value)
 {
-    size_t length = strlen(name), count = 0;
+    size_t count = 0;
     bool is_equal = false;
     for (size_t i = 0; i < request->field_count; i++) {
         const struct bt_http_field *field = &request->fields[i];
-        if (field->name.length != length || strncasecmp(field->name.data, name, length) != 0)
+        if (!bt_http_name_is_like(field->name, name))
             continue;
         count++;
-        is_equal = slice_equals(field->value, value);
+        is_equal = bt_http_slice_is(field->value, value);
     }
     return count == 1 && is_equal;
 }
@@ -132,7 +126,7 @@ static int match_route(const struct bt_policy_route *route, struct search *searc
     if (!is_port_matching(route, search->request->port))
         return 0;
     *ret_stage = STAGE_PORT;
-    if (!is_method_matching(route, search->request->method))
+    if (!bt_policy_route_has_method(route, search->request->method))
         return 0;
     *ret_stage = STAGE_METHOD;
     if (!are_headers_matching(route, search->request))
@@ -208,6 +202,25 @@ static void settle_auth(const struct bt_policy_route *route, const struct bt_pol
     memcpy(verdict->credential, route->credential, sizeof(verdict->credential));
 }
 
+/* The route decides, unless the request asks for something else than what was held against it. */
+static void settle(const struct bt_policy *policy, size_t index, const struct bt_policy_request *request,
+                   struct bt_verdict *verdict)
+{
+    const struct bt_policy_route *route = &policy->routes[index];
+    if (bt_policy_method_is_overridden(route, request)) {
+        refuse(verdict, "method-ambiguous", "a field or parameter asks for another method than the request",
+               "send the method itself, without X-HTTP-Method-Override, its like, and _method");
+        return;
+    }
+    if (bt_policy_path_is_overridden(route, request)) {
+        refuse(verdict, "path-ambiguous", "a field asks for another path than the request",
+               "send it without X-Original-URL and X-Rewrite-URL");
+        return;
+    }
+    allow(verdict, policy, index);
+    settle_auth(route, request, verdict);
+}
+
 /* Returns whether the host may be looked for; else the verdict is there. */
 static bool take_host(const char *host, char ret_host[BT_HOST_NAME_SIZE], struct bt_verdict *verdict)
 {
@@ -248,8 +261,7 @@ void bt_policy_decide(const struct bt_policy *policy, const struct bt_policy_req
             return;
         }
         if (result > 0) {
-            allow(ret_verdict, policy, i);
-            settle_auth(&policy->routes[i], request, ret_verdict);
+            settle(policy, i, request, ret_verdict);
             return;
         }
         if (stage > search.stage) {

@@ -9,17 +9,6 @@
 
 #include "policy/rules/rules.h"
 
-static int hex_value(char digit)
-{
-    if (digit >= '0' && digit <= '9')
-        return digit - '0';
-    if (digit >= 'A' && digit <= 'F')
-        return digit - 'A' + 10;
-    if (digit >= 'a' && digit <= 'f')
-        return digit - 'a' + 10;
-    return -1;
-}
-
 /* RFC 3986, 2.3: what need not be encoded. The tilde is left out: older clients encode it, and no server
  * takes it for a delimiter. */
 static bool is_unreserved(unsigned byte)
@@ -47,7 +36,7 @@ static size_t encoded_character(const char *data, size_t length)
     unsigned bytes[4];
     size_t count = 0;
     for (size_t at = 0; count < BT_ARRAY_LENGTH(bytes) && at + 2 < length && data[at] == '%'; at += 3) {
-        int high = hex_value(data[at + 1]), low = hex_value(data[at + 2]);
+        int high = bt_hex_value(data[at + 1]), low = bt_hex_value(data[at + 2]);
         if (high < 0 || low < 0)
             break;
         bytes[count++] = (unsigned)(high * 16 + low);

@@ -42,6 +42,16 @@ int bt_policy_route_parse(const json_t *item, size_t index, struct bt_policy_rou
                           struct bt_error *error) BT_MUST_CHECK;
 void bt_policy_route_free(struct bt_policy_route *route);
 
+/* Whether a route's methods have this one; GET includes HEAD. */
+bool bt_policy_route_has_method(const struct bt_policy_route *route, struct bt_http_slice method);
+
+/* override.c: whether a request that a route allows asks the host for a method that the route does not have,
+ * or, where it has paths, for whatever other path. */
+bool bt_policy_method_is_overridden(const struct bt_policy_route *route,
+                                    const struct bt_policy_request *request);
+bool bt_policy_path_is_overridden(const struct bt_policy_route *route,
+                                  const struct bt_policy_request *request);
+
 /* Refuses members of object that are not in known[0..count). where: for the message. */
 int bt_policy_check_keys(const json_t *object, const char *const *known, size_t count, const char *where,
                          struct bt_error *error) BT_MUST_CHECK;

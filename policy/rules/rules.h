@@ -114,7 +114,8 @@ void bt_policy_decide_connection(const struct bt_policy *policy, const char *hos
                                  struct bt_verdict *ret_verdict);
 
 /* Whether a field carries credentials: Authorization, and the fields in which providers take keys
- * (X-Api-Key, Private-Token and their like; policy/POLICY.md lists them). Case is ignored. */
+ * (X-Api-Key, Private-Token and their like; policy/POLICY.md lists them). Case is ignored, and
+ * an underscore is a hyphen. */
 bool bt_policy_is_credential_field(struct bt_http_slice name);
 
 /* 1 to 31 of a-z, 0-9 and '-', which does not come first. */

@@ -405,6 +405,13 @@ for label, path in {"another path": b"/private", "dot segments": b"/public/../pr
 for method in (b"POST", b"DELETE", b"TRACE", b"get", b"PATCH"):
     case(f"a method that is not allowed: {method.decode()}", inside(request(b"/public/x", host=NARROW, method=method), sni="narrow.example",
          target=b"narrow.example:443"), either(refused(), cut))
+for field in (b"X-HTTP-Method-Override: DELETE", b"X-HTTP-Method: delete", b"X_Method_Override: PUT", b"X-Original-URL: /private",
+              b"X-Rewrite-URL: /private"):
+    case(f"another method or path in a field: {field.decode()}", inside(request(b"/public/x", host=NARROW, fields=field + b"\r\n"),
+         sni="narrow.example", target=b"narrow.example:443"), either(refused(), cut))
+for query in (b"_method=DELETE", b"a=b&%5Fmethod=delete"):
+    case(f"another method in the query: {query.decode()}", inside(request(b"/public/x?" + query, host=NARROW), sni="narrow.example",
+         target=b"narrow.example:443"), either(refused(), cut))
 case("HEAD where GET is allowed", inside(request(b"/public/x", host=NARROW, method=b"HEAD"), sni="narrow.example", target=b"narrow.example:443"),
      answered(404), [("HEAD", "/public/x")], asked=("narrow.example",))
 case("WebSocket on a path that is not allowed, frames behind it",

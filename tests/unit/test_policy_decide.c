@@ -286,6 +286,58 @@ static void test_no_credential(void **state)
     bt_policy_free(policy);
 }
 
+/* What a host may take for the method or path in place of those that were held against the policy. */
+static void test_overrides(void **state)
+{
+    struct bt_policy *policy = policy_of(
+        "{'host': 'a.example', 'methods': ['GET', 'POST'], 'paths': ['/v1/*']}, {'host': 'b.example'},"
+        " {'host': 'c.example', 'headers': {'x-team': 'red'}}");
+    static const struct {
+        const char *host, *path, *name, *value, *rule;
+    } cases[] = {
+        {"a.example", "/v1/a", "X-HTTP-Method-Override", "DELETE", "method-ambiguous"},
+        {"a.example", "/v1/a", "x-http-method-override", "post", "method-ambiguous"},
+        {"a.example", "/v1/a", "X_HTTP_Method_Override", "PUT", "method-ambiguous"},
+        {"a.example", "/v1/a", "X-Method-Override", "PATCH", "method-ambiguous"},
+        {"a.example", "/v1/a", "X-HTTP-Method", "MERGE", "method-ambiguous"},
+        {"a.example", "/v1/a", "X-HTTP-Method-Override", "", "method-ambiguous"},
+        {"a.example", "/v1/a", "X-HTTP-Method-Override", "GET", "route:0"},
+        {"a.example", "/v1/a?_method=DELETE", "x", "", "method-ambiguous"},
+        {"a.example", "/v1/a?b=c&_method=delete", "x", "", "method-ambiguous"},
+        {"a.example", "/v1/a?b;%5Fm%65thod=DELETE", "x", "", "method-ambiguous"},
+        {"a.example", "/v1/a?.method=DELETE", "x", "", "method-ambiguous"},
+        {"a.example", "/v1/a?_method", "x", "", "method-ambiguous"},
+        {"a.example", "/v1/a?_method=HEAD", "x", "", "route:0"},
+        {"a.example", "/v1/a?_methods=PUT&my_method=PUT&method=PUT&%5=1&=_method", "x", "", "route:0"},
+        {"a.example", "/v1/a?", "x", "", "route:0"},
+        {"a.example", "/v1/a", "X-Original-URL", "/v2/a", "path-ambiguous"},
+        {"a.example", "/v1/a", "x-rewrite_url", "/v1/a", "path-ambiguous"},
+        {"b.example", "/a?_method=DELETE", "X-Original-URL", "/b", "route:1"},
+        {"b.example", "/a", "X-HTTP-Method-Override", "DELETE", "route:1"},
+        {"c.example", "/a", "X_Team", "blue", "header-not-allowed"},
+        {"c.example", "/a", "X-Other", "blue", "route:2"},
+    };
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(cases); i++) {
+        const struct bt_http_field fields[] = {{slice("x-team"), slice("red")},
+                                               {slice(cases[i].name), slice(cases[i].value)}};
+        const struct bt_policy_request request = {.host = cases[i].host,
+                                                  .port = 443,
+                                                  .method = slice("POST"),
+                                                  .path = slice(cases[i].path),
+                                                  .fields = fields,
+                                                  .field_count = 2,
+                                                  .is_tls = true};
+        struct bt_verdict verdict;
+        bt_policy_decide(policy, &request, &verdict);
+        if (strcmp(verdict.rule, cases[i].rule) != 0)
+            fail_msg("%s, %s: %s is %s, not %s", cases[i].path, cases[i].name, cases[i].value, verdict.rule,
+                     cases[i].rule);
+    }
+    assert_true(bt_policy_is_credential_field(slice("X_Api_Key")));
+    bt_policy_free(policy);
+}
+
 static void test_settings(void **state)
 {
     struct bt_policy *policy = policy_of(
@@ -356,8 +408,9 @@ int main(void)
         cmocka_unit_test(test_documents),         cmocka_unit_test(test_pass_excludes),
         cmocka_unit_test(test_methods_and_paths), cmocka_unit_test(test_ambiguous_paths),
         cmocka_unit_test(test_headers),           cmocka_unit_test(test_credentials),
-        cmocka_unit_test(test_no_credential),     cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_connections),       cmocka_unit_test(test_credential_fields),
+        cmocka_unit_test(test_no_credential),     cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_settings),          cmocka_unit_test(test_connections),
+        cmocka_unit_test(test_credential_fields),
     };
     return cmocka_run_group_tests_name("policy decide", tests, NULL, NULL);
 }
