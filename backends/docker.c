@@ -230,23 +230,17 @@ static void copy_identity(struct bt_guest *guest, const struct bt_guest_identity
         (struct bt_guest_identity){guest->texts[0], guest->texts[1], identity->role, guest->texts[2]};
 }
 
-static struct bt_guest_identity gateway_of(const struct bt_guest_identity *identity)
+static struct bt_guest_identity of_pair(const struct bt_guest_identity *identity, enum bt_guest_role role)
 {
-    return (struct bt_guest_identity){identity->state, identity->environment, BT_GUEST_GATEWAY, "gateway"};
-}
-
-static struct bt_guest_identity orchestrator_of(const struct bt_guest_identity *identity)
-{
-    return (struct bt_guest_identity){identity->state, identity->environment, BT_GUEST_ORCHESTRATOR,
-                                      "orchestrator"};
+    return (struct bt_guest_identity){identity->state, identity->environment, role, bt_guest_role_name(role)};
 }
 
 /* The gateway into an agent's network; for a gateway, itself into the network of its orchestrator. */
 static int join_gateway(const struct bt_docker *docker, const struct bt_guest_identity *identity,
                         uint32_t address, struct bt_error *error)
 {
-    struct bt_guest_identity gateway = gateway_of(identity);
-    struct bt_guest_identity orchestrator = orchestrator_of(identity);
+    struct bt_guest_identity gateway = of_pair(identity, BT_GUEST_GATEWAY);
+    struct bt_guest_identity orchestrator = of_pair(identity, BT_GUEST_ORCHESTRATOR);
     const struct bt_guest_identity *network = identity->role == BT_GUEST_GATEWAY ? &orchestrator : identity;
     return bt_docker_network_join(docker, network, &gateway, (address & ~7U) + 2, error);
 }

@@ -138,7 +138,7 @@ static json_t *container_document(const struct bt_guest_plan *plan, const struct
     return json_pack("{s:s, s:s, s:s, s:[s], s:[s, s], s:[], s:b, s:b, s:b, s:b, s:b, s:b, s:o, s:o, "
                      "s:s, s:{s:{s:{s:{s:s}, s:s}}}}",
                      "Image", image, "Hostname", plan->host_name, "User", user_text, "Entrypoint",
-                     BT_CONTAINER_INIT, "Cmd", "container", bt_docker_role_name(plan->role), "Env",
+                     BT_CONTAINER_INIT, "Cmd", "container", bt_guest_role_name(plan->role), "Env",
                      "OpenStdin", true, "StdinOnce", true, "AttachStdin", true, "AttachStdout", true,
                      "AttachStderr", true, "Tty", false, "Labels", bt_docker_labels(&plan->identity),
                      "HostConfig", host_document(plan, engine, name, profile), "MacAddress", mac,

@@ -86,9 +86,6 @@ void bt_docker_owner(const char *state, char ret_owner[13]);
 #define BT_DOCKER_NAME_SIZE 160
 /* "berth-<owner>-<environment>-<name>": of container and network; volumes have a suffix. */
 void bt_docker_name(const struct bt_guest_identity *identity, char ret_name[BT_DOCKER_NAME_SIZE]);
-/* "agent", "gateway", "orchestrator"; another word is an agent's. */
-const char *bt_docker_role_name(enum bt_guest_role role);
-enum bt_guest_role bt_docker_role_of(const char *name);
 json_t *bt_docker_labels(const struct bt_guest_identity *identity);
 /* "berth-<owner>/<recipe>:<digest>" of an image with the programs of this build. Users of one engine have
  * names of their own for it (the engine keeps equal content once): old ones can be removed without asking. */

@@ -67,7 +67,7 @@ int bt_docker_enumerate(const struct bt_docker *docker, const char *state, const
     for (size_t i = 0; result == 0 && i < found.count; i++) {
         char *name = strchr(found.items[i], ' ');
         *name++ = '\0';
-        const struct bt_guest_identity identity = {state, environment, bt_docker_role_of(found.items[i]),
+        const struct bt_guest_identity identity = {state, environment, bt_guest_role_of(found.items[i]),
                                                    name};
         on_guest(context, &identity);
     }

@@ -23,7 +23,7 @@ static const char *short_name(const struct bt_guest_identity *identity)
 {
     if (identity->role == BT_GUEST_AGENT)
         return identity->name;
-    return bt_docker_role_name(identity->role);
+    return bt_guest_role_name(identity->role);
 }
 
 /* A dot, which no name of an agent or environment has, parts what is of an agent from what is of a pair. */
@@ -35,26 +35,11 @@ void bt_docker_name(const struct bt_guest_identity *identity, char ret_name[BT_D
                    identity->role == BT_GUEST_AGENT ? "" : "infra.", short_name(identity));
 }
 
-static const char *const roles[] = {"agent", "gateway", "orchestrator"};
-
-const char *bt_docker_role_name(enum bt_guest_role role)
-{
-    return roles[role];
-}
-
-enum bt_guest_role bt_docker_role_of(const char *name)
-{
-    enum bt_guest_role role = BT_GUEST_ORCHESTRATOR;
-    while (role != BT_GUEST_AGENT && strcmp(roles[role], name) != 0)
-        role--;
-    return role;
-}
-
 json_t *bt_docker_labels(const struct bt_guest_identity *identity)
 {
     char owner[13];
     bt_docker_owner(identity->state, owner);
     return json_pack("{s:s, s:s, s:s, s:s}", BT_DOCKER_LABEL_OWNER, owner, BT_DOCKER_LABEL_ENVIRONMENT,
-                     identity->environment, BT_DOCKER_LABEL_ROLE, bt_docker_role_name(identity->role),
+                     identity->environment, BT_DOCKER_LABEL_ROLE, bt_guest_role_name(identity->role),
                      BT_DOCKER_LABEL_NAME, short_name(identity));
 }

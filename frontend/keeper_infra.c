@@ -111,12 +111,13 @@ static int start_guest(struct bt_keeper *keeper, int tap_fd, struct bt_error *er
         {"config/authority.pem", configuration.authority.data, configuration.authority.length, 0400},
         {"config/trust.pem", configuration.trust.data, configuration.trust.length, 0400},
     };
+    enum bt_guest_role role = is_gateway ? BT_GUEST_GATEWAY : BT_GUEST_ORCHESTRATOR;
     struct bt_guest_plan plan = {
-        .role = is_gateway ? BT_GUEST_GATEWAY : BT_GUEST_ORCHESTRATOR,
+        .role = role,
         .identity = bt_keeper_identity(keeper, NULL),
         .paths = &keeper->paths,
         .orchestrator_address = orchestrator_address(keeper),
-        .host_name = is_gateway ? "gateway" : "orchestrator",
+        .host_name = bt_guest_role_name(role),
         .folder = keeper->folder,
         .root = &programs,
         .memory_bytes = is_gateway ? GATEWAY_MEMORY : ORCHESTRATOR_MEMORY,

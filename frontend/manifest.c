@@ -41,17 +41,25 @@ static void bt_plan_replace_routes(struct bt_plan *plan, const struct bt_bottle 
     }
 }
 
+static void bt_plan_apply_resources(struct bt_resources *resources, const struct bt_bottle *bottle)
+{
+    if (bottle->memory_bytes)
+        resources->memory_bytes = bottle->memory_bytes;
+    if (bottle->cpus)
+        resources->cpus = bottle->cpus;
+    if (bottle->disk_bytes)
+        resources->disk_bytes = bottle->disk_bytes;
+    resources->is_memory_asked |= bottle->memory_bytes != 0;
+    resources->is_cpus_asked |= bottle->cpus != 0;
+    resources->is_disk_asked |= bottle->disk_bytes != 0;
+}
+
 static void bt_plan_apply_bottle(struct bt_plan *plan, const struct bt_bottle *bottle)
 {
     bt_list_add(&plan->bottles, bottle->name);
     if (bottle->has_egress)
         bt_plan_replace_routes(plan, bottle);
-    if (bottle->memory_bytes)
-        plan->resources.memory_bytes = bottle->memory_bytes;
-    if (bottle->cpus)
-        plan->resources.cpus = bottle->cpus;
-    if (bottle->disk_bytes)
-        plan->resources.disk_bytes = bottle->disk_bytes;
+    bt_plan_apply_resources(&plan->resources, bottle);
     for (size_t i = 0; i < bottle->environment.count; i++)
         bt_plan_set_variable(plan, bottle->environment.items[i]);
     plan->is_gvisor |= bottle->is_gvisor;
@@ -158,7 +166,8 @@ static int bt_plan_build(const struct bt_plan_request *request, struct bt_plan *
     plan->is_project_agent = manifest.is_project;
     plan->harness = manifest.harness;
     plan->prompt = BT_TAKE(manifest.prompt);
-    plan->resources = (struct bt_resources){BT_MEMORY_DEFAULT, BT_CPUS_DEFAULT, BT_DISK_DEFAULT};
+    plan->resources = (struct bt_resources){
+        .memory_bytes = BT_MEMORY_DEFAULT, .cpus = BT_CPUS_DEFAULT, .disk_bytes = BT_DISK_DEFAULT};
     plan->image = bt_string_copy(bt_harness_image(plan->harness));
     bt_harness_environment(plan->harness, &plan->environment);
     r = bt_plan_bottles(request, &manifest, plan, error);

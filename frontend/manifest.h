@@ -40,6 +40,8 @@ struct bt_resources {
     uint64_t memory_bytes;
     unsigned cpus;
     uint64_t disk_bytes; /* of each of the agent's disks, sparse */
+    /* A bottle says so, be it the default: not to hold it is an error then. */
+    bool is_memory_asked, is_cpus_asked, is_disk_asked;
 };
 
 struct bt_route {

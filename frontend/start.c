@@ -239,10 +239,10 @@ static int bt_start_backend(struct bt_context *context, const struct bt_plan *pl
         .memory_bytes = resources->memory_bytes,
         .disk_bytes = resources->disk_bytes,
         .cpus = resources->cpus,
-        .is_memory_asked = resources->memory_bytes != BT_MEMORY_DEFAULT,
-        .is_disk_asked = resources->disk_bytes != BT_DISK_DEFAULT,
+        .is_memory_asked = resources->is_memory_asked,
+        .is_disk_asked = resources->is_disk_asked,
         .is_gvisor_asked = plan->is_gvisor,
-        .is_cpus_asked = resources->cpus != BT_CPUS_DEFAULT,
+        .is_cpus_asked = resources->is_cpus_asked,
     };
     const struct bt_backend *backend;
     const char *why;

@@ -84,18 +84,33 @@ static int add_disk(struct bt_buffer *text, bool has_disk, const char *key, unsi
     return has_disk ? bt_buffer_add_format(text, "%s %u\n", key, (*next)++) : 0;
 }
 
+static const char *const roles[] = {"agent", "gateway", "orchestrator"};
+
+const char *bt_guest_role_name(enum bt_guest_role role)
+{
+    return roles[role];
+}
+
+enum bt_guest_role bt_guest_role_of(const char *name)
+{
+    enum bt_guest_role role = BT_GUEST_ORCHESTRATOR;
+    while (role != BT_GUEST_AGENT && strcmp(roles[role], name) != 0)
+        role--;
+    return role;
+}
+
 /* The lines of guest.conf; read by vm/init/settings.c. A disk is named by its place in the order of
  * attachment. */
 static int write_settings(const struct bt_guest_config *config, struct bt_buffer *text)
 {
-    static const char *const roles[] = {"agent", "gateway", "orchestrator"};
     char address[BT_IPV4_TEXT_SIZE];
     char host_address[BT_IPV4_TEXT_SIZE];
     bt_ipv4_format(config->address, address);
     bt_ipv4_format(config->host_address, host_address);
     unsigned next = 0;
-    int result = bt_buffer_add_format(text, "role %s\nhostname %s\ntime %llu\n", roles[config->role],
-                                      config->host_name, (unsigned long long)config->time_seconds);
+    int result =
+        bt_buffer_add_format(text, "role %s\nhostname %s\ntime %llu\n", bt_guest_role_name(config->role),
+                             config->host_name, (unsigned long long)config->time_seconds);
     if (result == 0 && config->address != 0)
         result = bt_buffer_add_format(text, "address %s\nprefix %u\ngateway %s\n", address,
                                       (unsigned)config->prefix_length, host_address);

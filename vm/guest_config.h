@@ -18,6 +18,11 @@
 
 enum bt_guest_role { BT_GUEST_AGENT, BT_GUEST_GATEWAY, BT_GUEST_ORCHESTRATOR };
 
+/* "agent", "gateway", "orchestrator". */
+const char *bt_guest_role_name(enum bt_guest_role role);
+/* The role of such a name; any other is an agent's. */
+enum bt_guest_role bt_guest_role_of(const char *name);
+
 struct bt_guest_file {
     const char *name; /* relative to /berth, e.g. "config/gateway.json", "bin/berth-gateway" */
     const void *data;

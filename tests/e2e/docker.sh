@@ -77,8 +77,8 @@ for case in "tcp://192.0.2.1:2375 tcp" "unix:///nowhere.sock nowhere"; do
 done
 said=$(berth doctor 2>&1)
 check "doctor knows the engine" grep -q "container engine answers" <<<"$said"
-sed 's/resources: {/resources: {disk: 4G, /' /home/1000/.config/berth/bottles/dev.yaml >/home/1000/.config/berth/bottles/sized.yaml
-check_status "a size that nobody can hold is refused when it is asked for" 2 "disk" berth spawn shell --bottles sized --background
+sed 's/resources: {/resources: {disk: 16G, /' /home/1000/.config/berth/bottles/dev.yaml >/home/1000/.config/berth/bottles/sized.yaml
+check_status "a size that nobody can hold is refused when it is asked for, be it the default's" 2 "disk" berth spawn shell --bottles sized --background
 
 sed 's/^resources:/isolation: gvisor\nresources:/' /home/1000/.config/berth/bottles/dev.yaml >/home/1000/.config/berth/bottles/apart.yaml
 check_status "gVisor is refused where the engine has none" 2 "no runtime runsc" berth spawn shell --bottles apart --background

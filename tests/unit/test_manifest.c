@@ -74,6 +74,8 @@ static void t_manifest_first_use_needs_no_file(void **state)
     assert_string_equal(plan.prompt, "");
     assert_string_equal(plan.image, "shell");
     assert_int_equal(plan.resources.memory_bytes, BT_MEMORY_DEFAULT);
+    assert_false(plan.resources.is_memory_asked || plan.resources.is_cpus_asked ||
+                 plan.resources.is_disk_asked);
     assert_int_equal(json_array_size(json_object_get(plan.policy, "routes")), 0);
     assert_int_equal(json_integer_value(json_object_get(plan.policy, "version")), 1);
 }
@@ -114,7 +116,7 @@ static void t_manifest_combines_bottles(void **state)
                   "egress: {routes: [{host: base.example}]}\nresources: {memory: 1G, cpus: 1}\nenv: {A: "
                   "\"1\", B: \"1\"}\n");
     fixture_write(fixture, "config/bottles/child.yaml",
-                  "extends: base\nresources: {memory: 3G}\nenv: {B: \"2\"}\n");
+                  "extends: base\nresources: {memory: 3G, disk: 16G}\nenv: {B: \"2\"}\n");
     fixture_write(fixture, "config/bottles/other.yaml",
                   "extends: base\negress: {routes: [{host: other.example}]}\n");
     fixture_write(fixture, "config/agents/a.md", "---\nharness: shell\nbottle: child\n---\n");
@@ -123,6 +125,9 @@ static void t_manifest_combines_bottles(void **state)
     assert_string_equal(plan.bottles.items[0], "base");
     assert_int_equal(plan.resources.memory_bytes, 3ULL << 30); /* by key */
     assert_int_equal(plan.resources.cpus, 1);
+    assert_true(plan.resources.is_memory_asked && plan.resources.is_cpus_asked);
+    assert_true(plan.resources.is_disk_asked); /* with the value that it would have anyway */
+    assert_int_equal(plan.resources.disk_bytes, BT_DISK_DEFAULT);
     assert_string_equal(plan.environment.items[0], "A=1"); /* by variable */
     assert_string_equal(plan.environment.items[1], "B=2");
     assert_string_equal(route_of(&plan, "base.example")->granted_by, "bottle base"); /* inherited */
