@@ -103,7 +103,7 @@ check "the end" berth stop victim
 check "cleanup" berth cleanup bots --yes
 check "down" berth down
 for _ in $(seq 40); do # the helper deletes dead devices in groups, a moment later
-    [ -n "$(ip -o link | grep 'berth[0-9]')" ] || break
+    [ "$(ip -o link | grep -c 'berth[0-9]')" != 0 ] || break
     sleep 0.05
 done
 equal "no TAP is left" "" "$(ip -o link | grep -o 'berth[0-9]*' || true)"

@@ -132,4 +132,4 @@ talk_pause() {
 helper_client() { "$TOOL" --user "$ALICE" --group "$GROUP" "$@" </dev/null; }
 helper_is_healthy() { helper_client status | grep -q 'healthy=1'; }
 # To the end: a reader that stops early would end ip, and with pipefail that reads as "none".
-helper_has_no_interface() { [ -z "$(ip -o link show | grep berth)" ]; }
+helper_has_no_interface() { [ "$(ip -o link show | grep -c berth)" = 0 ]; }

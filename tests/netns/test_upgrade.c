@@ -8,8 +8,12 @@
 
 #include <cmocka.h>
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <libmnl/libmnl.h>
+#include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -125,6 +129,62 @@ static void t_upgrade_older_table(void **state)
     bt_kernel_close(kernel);
 }
 
+struct change {
+    const char *chain;
+    uint16_t nest, attribute; /* nest 0: of the chain itself */
+    uint32_t value;
+};
+
+/* In what is about to be sent, as if the table had been made by a helper with another idea of that chain. */
+static void change_chain(struct bt_batch *batch, const struct change *change)
+{
+    int left = (int)bt_batch_used(batch);
+    struct nlmsghdr *message = (struct nlmsghdr *)(void *)batch->buffer;
+    for (; mnl_nlmsg_ok(message, left); message = mnl_nlmsg_next(message, &left)) {
+        if (message->nlmsg_type != (NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWCHAIN))
+            continue;
+        struct bt_attributes walk = bt_attributes_of(message, sizeof(struct nfgenmsg));
+        if (strcmp(mnl_attr_get_str(bt_attribute_find(walk, NFTA_CHAIN_NAME)), change->chain) != 0)
+            continue;
+        if (change->nest != 0)
+            walk = bt_attributes_in(bt_attribute_find(walk, change->nest));
+        uint32_t network_order = htonl(change->value);
+        memcpy(mnl_attr_get_payload(bt_attribute_find(walk, change->attribute)), &network_order,
+               sizeof(network_order));
+        return;
+    }
+    fail_msg("no chain %s", change->chain);
+}
+
+/* Another hook, priority or policy of a chain whose rules are all there. (A hook where we have none cannot be
+ * seen alone: the kernel jumps to no chain that has one.) */
+static void t_upgrade_sees_other_hooks(void **state)
+{
+    static const struct change changes[] = {
+        {"forward", NFTA_CHAIN_HOOK, NFTA_HOOK_PRIORITY, 5},
+        {"output", NFTA_CHAIN_HOOK, NFTA_HOOK_PRIORITY, 0},
+        {"prerouting", NFTA_CHAIN_HOOK, NFTA_HOOK_HOOKNUM, NF_INET_POST_ROUTING},
+        {"input", NFTA_CHAIN_HOOK, NFTA_HOOK_HOOKNUM, NF_INET_FORWARD},
+        {"forward", 0, NFTA_CHAIN_POLICY, NF_DROP},
+    };
+    struct bt_kernel *kernel;
+    size_t count = 0;
+    (void)state;
+    assert_int_equal(provision(&kernel, &count), 0);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(changes); i++) {
+        struct bt_batch batch;
+        assert_int_equal(bt_table_compare(kernel), 0);
+        bt_transaction_start(kernel, &batch);
+        bt_table_encode_removal(&batch);
+        bt_table_encode(kernel, &batch);
+        change_chain(&batch, &changes[i]);
+        assert_int_equal(bt_transaction_commit(kernel, &batch), 0);
+        assert_int_equal(bt_table_compare(kernel), -EUCLEAN);
+        assert_int_equal(bt_kernel_repair(kernel, (struct bt_lease_table){0}), 0);
+    }
+    bt_kernel_close(kernel);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -136,6 +196,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_upgrade_other_versions),
         cmocka_unit_test(t_upgrade_older_table),
+        cmocka_unit_test(t_upgrade_sees_other_hooks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
