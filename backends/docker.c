@@ -70,7 +70,7 @@ static int provide(const struct bt_paths *paths, const char *recipe, const struc
     int result = bt_docker_connect(&docker, error);
     if (result == 0)
         result = bt_image_get(paths, recipe, true, progress, &image, error);
-    return result < 0 ? result : bt_docker_image_provide(&docker, paths->state, &image, progress, error);
+    return result < 0 ? result : bt_docker_image_provide(&docker, paths, &image, progress, error);
 }
 
 /* An agent begins with nothing of an earlier one of its name: an engine hands out a volume that is there as

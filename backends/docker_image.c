@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "backends/docker_internal.h"
+#include "images/cache.h"
 #include "images/export.h"
 #include "lib/http.h"
 
@@ -207,34 +208,54 @@ static void remove_older(const struct bt_docker *docker, const char *name)
     json_decref(images);
 }
 
-int bt_docker_image_provide(const struct bt_docker *docker, const char *state, const struct bt_image *image,
-                            const struct bt_progress *progress, struct bt_error *error)
+/* 1: the engine has the image. 0: it has not. */
+static int has_image(const struct bt_docker *docker, const char *name, struct bt_error *error)
+{
+    struct bt_error own = {0};
+    bt_auto_free char *path = bt_string_format("/images/%s/json", name);
+    int result = bt_docker_call(docker, "GET", path, NULL, NULL, &own);
+    if (result == 0)
+        return 1;
+    if (result != -ENOENT)
+        *error = own;
+    return result == -ENOENT ? 0 : result;
+}
+
+static int give(const struct bt_docker *docker, const char *name, const char *digest, struct source *source,
+                struct bt_error *error)
+{
+    int result = export_and_import(docker, name, digest, source, error);
+    if (result == 0) {
+        remove_older(docker, name);
+        return 0;
+    }
+    bt_auto_free char *half = bt_string_format("/images/%s", name);
+    if (source->result < 0) /* an engine that had it all the same */
+        (void)bt_docker_call(docker, "DELETE", half, NULL, NULL, NULL);
+    return bt_error_prefix(error, "cannot give the image %s to the container engine", source->image->name);
+}
+
+int bt_docker_image_provide(const struct bt_docker *docker, const struct bt_paths *paths,
+                            const struct bt_image *image, const struct bt_progress *progress,
+                            struct bt_error *error)
 {
     char digest[BT_DIGEST_TEXT_SIZE];
     char init_path[512];
     char name[BT_DOCKER_NAME_SIZE];
-    struct bt_error ignored = {0};
+    bt_auto_fd lock_fd = -1;
     int result = fingerprint(image, digest, init_path, error);
     if (result == 0)
-        result = bt_docker_image_name(state, image, name, error);
-    if (result < 0)
-        return result;
-    bt_auto_free char *path = bt_string_format("/images/%s/json", name);
-    result = bt_docker_call(docker, "GET", path, NULL, NULL, &ignored);
+        result = bt_docker_image_name(paths->state, image, name, error);
     if (result == 0)
-        return 0;
-    if (result != -ENOENT) {
-        *error = ignored;
-        return result;
-    }
+        result = has_image(docker, name, error);
+    if (result != 0)
+        return result < 0 ? result : 0;
+    /* Of many launches at once one gives it, and the others wait for that. */
+    result = bt_cache_lock(paths, image->name, progress, &lock_fd, error);
+    if (result == 0)
+        result = has_image(docker, name, error);
+    if (result != 0)
+        return result < 0 ? result : 0;
     struct source source = {.image = image, .init_path = init_path, .progress = progress};
-    result = export_and_import(docker, name, digest, &source, error);
-    if (result < 0) {
-        bt_auto_free char *half = bt_string_format("/images/%s", name);
-        if (source.result < 0) /* an engine that had it all the same */
-            (void)bt_docker_call(docker, "DELETE", half, NULL, NULL, NULL);
-        return bt_error_prefix(error, "cannot give the image %s to the container engine", image->name);
-    }
-    remove_older(docker, name);
-    return 0;
+    return give(docker, name, digest, &source, error);
 }

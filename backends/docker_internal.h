@@ -93,9 +93,10 @@ int bt_docker_image_name(const char *state, const struct bt_image *image, char r
                          struct bt_error *error);
 
 /* ---- parts of a launch ---- */
-/* Makes sure that the engine has the image for the owner of this state folder; long the first time. */
-int bt_docker_image_provide(const struct bt_docker *docker, const char *state, const struct bt_image *image,
-                            const struct bt_progress *progress, struct bt_error *error);
+/* Makes sure that the engine has the image for the owner of these folders; long the first time. */
+int bt_docker_image_provide(const struct bt_docker *docker, const struct bt_paths *paths,
+                            const struct bt_image *image, const struct bt_progress *progress,
+                            struct bt_error *error);
 /* Points the engine at the leased bridge, after removing whatever an earlier lease of the slot or an earlier
  * guest of the name left. */
 int bt_docker_network_make(const struct bt_docker *docker, const struct bt_guest_plan *plan,

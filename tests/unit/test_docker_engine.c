@@ -40,6 +40,9 @@ struct engine {
     pthread_mutex_t lock;
     struct bt_buffer log;  /* a line for each request: method and path without version */
     char body[4096];       /* of the last request */
+    struct bt_paths paths; /* of the user */
+    bool keeps_images;     /* one that was given is there from then on */
+    unsigned upload_count;
     bool was_upload_whole; /* the last body in chunks came to its end */
 };
 
@@ -101,6 +104,10 @@ static void answer(struct engine *engine, FILE *stream)
             status = engine->answers[i].status;
             body = engine->answers[i].body;
         }
+    if (strncmp(request, "POST /images/create", 19) == 0)
+        engine->upload_count++;
+    if (engine->keeps_images && engine->upload_count > 0 && strncmp(request, "GET /images/berth", 17) == 0)
+        status = "200 OK";
     (void)pthread_mutex_unlock(&engine->lock);
     (void)fprintf(stream, "HTTP/1.1 %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s", status,
                   strlen(body), body);
@@ -133,6 +140,8 @@ static int open_engine(void **state)
     engine->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(engine->listen_fd, (struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(listen(engine->listen_fd, 16), 0);
+    (void)snprintf(engine->paths.state, sizeof(engine->paths.state), "/nonexistent/state");
+    (void)snprintf(engine->paths.images, sizeof(engine->paths.images), "%s/data/images", engine->folder);
     (void)snprintf(engine->docker.version, sizeof(engine->docker.version), "1.41");
     assert_int_equal(pthread_mutex_init(&engine->lock, NULL), 0);
     assert_int_equal(pthread_create(&engine->thread, NULL, serve, engine), 0);
@@ -251,9 +260,39 @@ static void old_images_of_ones_own_go(void **state)
         "GET /images/json?filters=%%7B%%22reference%%22%%3A%%5B%%22berth-%s/infra%%22%%5D%%7D", owner);
     will_answer(engine, "GET /images/berth", "404 Not Found", "{\"message\":\"no such image\"}");
     will_answer(engine, "GET /images/json", "200 OK", listed);
-    assert_int_equal(bt_docker_image_provide(&engine->docker, one.state, &image, NULL, &error), 0);
+    assert_int_equal(bt_docker_image_provide(&engine->docker, &engine->paths, &image, NULL, &error), 0);
     (void)asked(engine, only);
     (void)asked(engine, removed);
+}
+
+static void *provide_once(void *context)
+{
+    struct engine *engine = context;
+    struct bt_error error = {0};
+    struct bt_image image = {.name = "infra", .digest = "0123"};
+    (void)snprintf(image.path, sizeof(image.path), "%s/initrd", engine->folder);
+    return bt_docker_image_provide(&engine->docker, &engine->paths, &image, NULL, &error) == 0 ? context
+                                                                                               : NULL;
+}
+
+/* Twenty launches at once are one upload. */
+static void many_give_an_image_once(void **state)
+{
+    struct engine *engine = *state;
+    struct bt_image image;
+    pthread_t launches[8];
+    make_image(engine, 0, &image);
+    engine->keeps_images = true;
+    will_answer(engine, "GET /images/berth", "404 Not Found", "{\"message\":\"no such image\"}");
+    will_answer(engine, "GET /images/json", "200 OK", "[]");
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(launches); i++)
+        assert_int_equal(pthread_create(&launches[i], NULL, provide_once, engine), 0);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(launches); i++) {
+        void *result;
+        assert_int_equal(pthread_join(launches[i], &result), 0);
+        assert_non_null(result);
+    }
+    assert_int_equal(engine->upload_count, 1);
 }
 
 static void an_image_is_given_whole(void **state)
@@ -264,7 +303,7 @@ static void an_image_is_given_whole(void **state)
     make_image(engine, 0, &image);
     will_answer(engine, "GET /images/berth", "404 Not Found", "{\"message\":\"no such image\"}");
     will_answer(engine, "GET /images/json", "200 OK", "[]");
-    assert_int_equal(bt_docker_image_provide(&engine->docker, one.state, &image, NULL, &error), 0);
+    assert_int_equal(bt_docker_image_provide(&engine->docker, &engine->paths, &image, NULL, &error), 0);
     (void)asked(engine, "POST /images/create?");
     assert_true(engine->was_upload_whole);
 }
@@ -278,7 +317,7 @@ static void half_an_image_is_none(void **state)
     make_image(engine, 100000, &image);
     engine->was_upload_whole = true;
     will_answer(engine, "GET /images/berth", "404 Not Found", "{\"message\":\"no such image\"}");
-    assert_int_equal(bt_docker_image_provide(&engine->docker, one.state, &image, NULL, &error), -EIO);
+    assert_int_equal(bt_docker_image_provide(&engine->docker, &engine->paths, &image, NULL, &error), -EIO);
     assert_non_null(strstr(error.message, "cannot read"));
     assert_non_null(strstr(error.message, "initrd"));
     (void)asked(engine, "POST /images/create?");
@@ -352,13 +391,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_engine, close_engine)
     const struct CMUnitTest tests[] = {
-        TEST(an_agent_begins_with_new_volumes),
-        TEST(old_volumes_that_stay_are_an_error),
-        TEST(an_image_is_given_whole),
-        TEST(old_images_of_ones_own_go),
-        TEST(half_an_image_is_none),
-        TEST(a_failed_export_has_no_end),
-        TEST(accounts_get_another_number),
+        TEST(an_agent_begins_with_new_volumes),  TEST(old_volumes_that_stay_are_an_error),
+        TEST(an_image_is_given_whole),           TEST(many_give_an_image_once),
+        TEST(old_images_of_ones_own_go),         TEST(half_an_image_is_none),
+        TEST(a_failed_export_has_no_end),        TEST(accounts_get_another_number),
         TEST(a_command_runs_as_nobodys_account),
     };
     (void)signal(SIGPIPE, SIG_IGN); /* the engine answers who may be gone */
