@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "helper/accounts.h"
@@ -183,7 +184,7 @@ static bool are_units_enabled(void)
     return true;
 }
 
-/* The number behind `NAME=` or `NAME=@` in what systemctl shows; 0: there is none. */
+/* The number behind `NAME=` in what systemctl shows; 0: there is none. */
 static uint64_t number_of(const char *text, const char *name)
 {
     uint64_t number = 0;
@@ -191,16 +192,31 @@ static uint64_t number_of(const char *text, const char *name)
     if (!at)
         return 0;
     at += strlen(name);
-    at += *at == '@' ? 1 : 0;
     return bt_number_parse(at, strcspn(at, "\n"), 1, INT64_MAX, &number) < 0 ? 0 : number;
 }
 
+#define MICROSECONDS 1000000 /* a second */
+#define TICK 10000
+
+/* The moment behind `NAME=` in microseconds, `Mon 2025-01-13 10:00:00.123456 UTC`; 0: there is none. */
+static int64_t moment_of(const char *text, const char *name)
+{
+    struct tm moment = {.tm_isdst = 0};
+    int fraction;
+    const char *at = strstr(text, name);
+    at = at ? strptime(at + strlen(name), "%a %Y-%m-%d %H:%M:%S", &moment) : NULL;
+    if (!at || sscanf(at, ".%6d", &fraction) != 1)
+        return 0;
+    return (int64_t)timegm(&moment) * MICROSECONDS + fraction;
+}
+
 /* Is the helper that runs the program as it is installed, and younger than its configuration? The link of a
- * program that was exchanged ends in " (deleted)". */
+ * program that was exchanged ends in " (deleted)". A file's time is that of the kernel's last tick, up to 10
+ * ms ago: in doubt the helper is restarted. */
 static bool is_running_current(void)
 {
     static const char *const show[] = {BT_ADMIN_SYSTEMCTL,     "show",
-                                       "--timestamp=unix",     "--property=MainPID,ExecMainStartTimestamp",
+                                       "--timestamp=us+utc",   "--property=MainPID,ExecMainStartTimestamp",
                                        "berth-helper.service", NULL};
     char text[256], process[64], program[PATH_MAX];
     struct stat config;
@@ -211,8 +227,9 @@ static bool is_running_current(void)
     if (length < 0 || stat(BT_CONFIG_PATH_DEFAULT, &config) < 0)
         return false;
     program[length] = '\0';
+    int64_t edited = (int64_t)config.st_mtim.tv_sec * MICROSECONDS + config.st_mtim.tv_nsec / 1000;
     return strcmp(program, BT_ADMIN_HELPER) == 0 &&
-           (uint64_t)config.st_mtim.tv_sec < number_of(text, "ExecMainStartTimestamp=");
+           edited + TICK < moment_of(text, "ExecMainStartTimestamp=");
 }
 
 /* Each must end with 0; one that does not is named. */
@@ -240,10 +257,9 @@ static int start(const struct bt_admin *admin, bool has_changed)
     static const char *const restart[] = {BT_ADMIN_SYSTEMCTL, "restart", "berth-helper.service", NULL};
     const char *const *const commands[] = {folders, reload, sockets, services, restart};
     if (access(BT_ADMIN_SYSTEMCTL, X_OK) < 0 || access("/run/systemd/system", F_OK) < 0) {
-        bt_admin_tell(
-            "no systemd runs here: start `%s listen --status-socket /run/berth-status/helper.sock` as "
-            "root, and `%s firewall` after each start of another firewall",
-            BT_ADMIN_HELPER, BT_ADMIN_HELPER);
+        bt_admin_tell("no systemd runs here: start `%s listen --status-socket " BT_INSTALLED_STATUS_SOCKET
+                      "` as root, and `%s firewall` after each start of another firewall",
+                      BT_ADMIN_HELPER, BT_ADMIN_HELPER);
         return 0;
     }
     if (!has_changed && are_units_enabled() && is_running_current()) {

@@ -109,11 +109,14 @@ check "another process serves" not test "$old" = "$(pid)"
 adopted "upgrade"
 check_status "install once more restarts nothing" 0 '^found: enabled units' "$HELPER" install
 sed -i 's/^#slots_per_uid:.*/slots_per_uid: 65/' /etc/berth/helper.conf
-touch -d '+2 seconds' /etc/berth/helper.conf
 since=$(date +%s%3N)
 check_status "an edited configuration is taken up" 0 '^enabled and restarted' "$HELPER" install
 adopted "configuration"
 check_status "by the helper" 0 '65 a user' "$HELPER" status
+sed -i 's/^slots_per_uid:.*/slots_per_uid: 66/' /etc/berth/helper.conf
+systemctl restart berth-helper.service
+check_status "a restart right after an edit was enough" 0 '^found: enabled units' "$HELPER" install
+check_status "the helper says so" 0 '66 a user' "$HELPER" status
 
 # ---- nftables.service, which begins with `flush ruleset` --------------------------------------------------------------------
 # For a moment no rule translates: a connection whose packet came just then may be reset (SECURITY.md has the moment's length).
