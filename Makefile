@@ -92,7 +92,7 @@ $(BUILD)/berth-helper: $(call objects,helper/main.c $(HELPER) $(IPC))
 	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^ $(HELPER_LIBS)
 
 # The setuid entrance: only when asked for (SETUID=1), and for the tests. Static: no loader, no library.
-$(STARTER): $(call objects,helper/starter/main.c ipc/base/base.c)
+$(STARTER): $(call objects,helper/starter/main.c helper/trusted.c ipc/base/base.c)
 	$(call say,LINK)
 	$(QUIET)$(CC) -static-pie -Wl,-z,relro,-z,now -Wl,--gc-sections -o $@ $^
 

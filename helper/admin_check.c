@@ -150,8 +150,8 @@ int bt_admin_check(const struct bt_admin *admin)
     bad += walk_if_there(admin->config_path ? admin->config_path : BT_CONFIG_PATH_DEFAULT, &found);
     for (size_t i = 0; i < bt_admin_unit_count; i++)
         bad += walk_if_there(bt_admin_units[i].path, &found);
-    bad += walk_if_there("/run/berth", &found);
-    bad += walk_if_there("/run/berth-status", &found);
+    bad += walk_if_there(BT_INSTALLED_RUN, &found);
+    bad += walk_if_there(BT_INSTALLED_STATUS_RUN, &found);
     bad += check_config(admin, &found);
     if (bad == 0)
         bt_admin_tell("ok: %u paths are root's and closed to others, up to /", found);

@@ -11,11 +11,9 @@
 #include <unistd.h>
 
 #include "helper/admin.h"
-#include "helper/listener.h"
 #include "ipc/chan/chan.h"
 #include "ipc/wire/frame.h"
 
-#define STATUS_SOCKET_PATH "/run/berth-status/helper.sock"
 #define ANSWER_SECONDS 10
 
 static int connect_to(const char *path, int *ret_fd)
@@ -75,11 +73,11 @@ int bt_admin_tell_engine(void)
 {
     bt_auto_fd fd = -1;
     struct bt_reply hello = {0}, status = {0};
-    const char *path = BT_LISTENER_PATH_DEFAULT;
+    const char *path = BT_INSTALLED_SOCKET;
     int error = connect_to(path, &fd);
     if (error < 0) {
-        int status_error = connect_to(STATUS_SOCKET_PATH, &fd);
-        path = status_error == 0 ? STATUS_SOCKET_PATH : path;
+        int status_error = connect_to(BT_INSTALLED_STATUS_SOCKET, &fd);
+        path = status_error == 0 ? BT_INSTALLED_STATUS_SOCKET : path;
         error = status_error == 0 ? 0 : error;
     }
     if (error == 0)

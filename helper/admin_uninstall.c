@@ -69,7 +69,7 @@ static int check_no_engine(const struct bt_config *config)
 {
     char path[BT_CONFIG_PATH_SIZE + BT_AUDIT_NAME_SIZE];
     (void)snprintf(path, sizeof(path), "%s/audit.0", config->audit_folder);
-    return check_lock("/run/berth/helper.lock") + check_lock(path) > 0 ? 1 : 0;
+    return check_lock(BT_INSTALLED_LOCK) + check_lock(path) > 0 ? 1 : 0;
 }
 
 /* ---- the kernel --------------------------------------------------------------------------------------- */
@@ -187,15 +187,15 @@ static bool is_only_comments(const char *path)
 
 static int remove_files(const struct bt_admin *admin, const struct bt_config *config)
 {
-    static const char *const run_files[] = {"/run/berth/helper.sock", "/run/berth/helper.lock",
-                                            "/run/berth-status/helper.sock", "/run/berth-status/helper.lock"};
+    static const char *const run_files[] = {BT_INSTALLED_SOCKET, BT_INSTALLED_LOCK,
+                                            BT_INSTALLED_STATUS_SOCKET, BT_INSTALLED_STATUS_LOCK};
     int bad = 0;
     for (size_t i = 0; i < bt_admin_unit_count; i++)
         bad += remove_path(admin, bt_admin_units[i].path, false);
     for (size_t i = 0; i < BT_ARRAY_LENGTH(run_files); i++)
         bad += remove_path(admin, run_files[i], false);
-    bad += remove_path(admin, "/run/berth", true);
-    bad += remove_path(admin, "/run/berth-status", true);
+    bad += remove_path(admin, BT_INSTALLED_RUN, true);
+    bad += remove_path(admin, BT_INSTALLED_STATUS_RUN, true);
     if (is_only_comments(BT_CONFIG_PATH_DEFAULT))
         bad += remove_path(admin, BT_CONFIG_PATH_DEFAULT, false);
     else if (access(BT_CONFIG_PATH_DEFAULT, F_OK) == 0)

@@ -6,8 +6,8 @@
 #include "helper/admin.h"
 
 static const char tmpfiles[] = "# Written by berth-helper install.\n"
-                               "d /run/berth 0750 root berth -\n"
-                               "d /run/berth-status 0755 root root -\n";
+                               "d " BT_INSTALLED_RUN " 0750 root berth -\n"
+                               "d " BT_INSTALLED_STATUS_RUN " 0755 root root -\n";
 
 static const char main_socket[] = "# Written by berth-helper install.\n"
                                   "[Unit]\n"
@@ -15,7 +15,7 @@ static const char main_socket[] = "# Written by berth-helper install.\n"
                                   "Documentation=man:berth-helper(8)\n"
                                   "\n"
                                   "[Socket]\n"
-                                  "ListenSequentialPacket=/run/berth/helper.sock\n"
+                                  "ListenSequentialPacket=" BT_INSTALLED_SOCKET "\n"
                                   "FileDescriptorName=helper\n"
                                   "SocketUser=root\n"
                                   "SocketGroup=berth\n"
@@ -32,7 +32,7 @@ static const char status_socket[] = "# Written by berth-helper install.\n"
                                     "Documentation=man:berth-helper(8)\n"
                                     "\n"
                                     "[Socket]\n"
-                                    "ListenSequentialPacket=/run/berth-status/helper.sock\n"
+                                    "ListenSequentialPacket=" BT_INSTALLED_STATUS_SOCKET "\n"
                                     "FileDescriptorName=status\n"
                                     "SocketUser=root\n"
                                     "SocketMode=0666\n"

@@ -204,6 +204,8 @@ void bt_rules_encode(const struct bt_kernel *kernel, struct bt_batch *batch);
 struct nlmsghdr *bt_table_message(struct bt_batch *batch, uint16_t type, uint16_t flags);
 /* Appends a number as nftables has them. */
 void bt_put_be32(struct nlmsghdr *message, uint16_t attribute, uint32_t value);
+/* Appends bytes as nftables has them: keys, data, what a rule compares with. */
+void bt_put_data(struct nlmsghdr *message, uint16_t attribute, const void *data, uint32_t length);
 /* Starts and ends a transaction around what the others append. */
 void bt_transaction_start(struct bt_kernel *kernel, struct bt_batch *batch);
 int bt_transaction_commit(struct bt_kernel *kernel, struct bt_batch *batch) BT_MUST_CHECK;

@@ -32,21 +32,14 @@ static void open_list(struct bt_batch *batch, uint16_t type, enum bt_set set)
     batch->has_open_list = true;
 }
 
-static void put_data(struct nlmsghdr *message, uint16_t attribute, const void *data, uint32_t length)
-{
-    struct nlattr *nest = mnl_attr_nest_start(message, attribute);
-    mnl_attr_put(message, NFTA_DATA_VALUE, length, data);
-    mnl_attr_nest_end(message, nest);
-}
-
 void bt_element_write(struct bt_batch *batch, uint16_t type, const struct bt_element *element)
 {
     bool is_key_only = type != NFT_MSG_NEWSETELEM;
     open_list(batch, type, element->set);
     struct nlattr *nest = mnl_attr_nest_start(batch->last, NFTA_LIST_ELEM);
-    put_data(batch->last, NFTA_SET_ELEM_KEY, element->key, element->key_length);
+    bt_put_data(batch->last, NFTA_SET_ELEM_KEY, element->key, element->key_length);
     if (!is_key_only && element->data_length > 0)
-        put_data(batch->last, NFTA_SET_ELEM_DATA, element->data, element->data_length);
+        bt_put_data(batch->last, NFTA_SET_ELEM_DATA, element->data, element->data_length);
     if (!is_key_only && element->userdata_length > 0)
         mnl_attr_put(batch->last, NFTA_SET_ELEM_USERDATA, element->userdata_length, element->userdata);
     mnl_attr_nest_end(batch->last, nest);

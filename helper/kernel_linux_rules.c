@@ -246,13 +246,6 @@ static const struct rule {
  * nf_tables' attributes of each expression, linux/netfilter/nf_tables.h.
  */
 
-static void put_data(struct nlmsghdr *message, uint16_t attribute, const void *value, size_t length)
-{
-    struct nlattr *nest = mnl_attr_nest_start(message, attribute);
-    mnl_attr_put(message, NFTA_DATA_VALUE, length, value);
-    mnl_attr_nest_end(message, nest);
-}
-
 static void put_comparison(struct nlmsghdr *message, const struct bt_pool *pool, const struct step *step)
 {
     const uint32_t settings[] = {
@@ -263,8 +256,9 @@ static void put_comparison(struct nlmsghdr *message, const struct bt_pool *pool,
     };
     bt_put_be32(message, NFTA_CMP_SREG, A);
     bt_put_be32(message, NFTA_CMP_OP, step->what);
-    put_data(message, NFTA_CMP_DATA,
-             step->setting == CONSTANT ? (const void *)step->value : &settings[step->setting], step->length);
+    bt_put_data(message, NFTA_CMP_DATA,
+                step->setting == CONSTANT ? (const void *)step->value : &settings[step->setting],
+                step->length);
 }
 
 static void put_mask(struct nlmsghdr *message, const struct step *step)
@@ -273,8 +267,8 @@ static void put_mask(struct nlmsghdr *message, const struct step *step)
     bt_put_be32(message, NFTA_BITWISE_SREG, A);
     bt_put_be32(message, NFTA_BITWISE_DREG, A);
     bt_put_be32(message, NFTA_BITWISE_LEN, sizeof(nothing));
-    put_data(message, NFTA_BITWISE_MASK, step->value, sizeof(nothing));
-    put_data(message, NFTA_BITWISE_XOR, &nothing, sizeof(nothing));
+    bt_put_data(message, NFTA_BITWISE_MASK, step->value, sizeof(nothing));
+    bt_put_data(message, NFTA_BITWISE_XOR, &nothing, sizeof(nothing));
 }
 
 static void put_limit(struct nlmsghdr *message, const struct bt_kernel_config *config, enum bt_set set)

@@ -109,6 +109,13 @@ void bt_put_be32(struct nlmsghdr *message, uint16_t attribute, uint32_t value)
     mnl_attr_put_u32(message, attribute, htonl(value));
 }
 
+void bt_put_data(struct nlmsghdr *message, uint16_t attribute, const void *data, uint32_t length)
+{
+    struct nlattr *nest = mnl_attr_nest_start(message, attribute);
+    mnl_attr_put(message, NFTA_DATA_VALUE, length, data);
+    mnl_attr_nest_end(message, nest);
+}
+
 static void transaction_edge(struct bt_batch *batch, uint16_t type)
 {
     struct nfgenmsg family = {.res_id = htons(NFNL_SUBSYS_NFTABLES)};

@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "helper/installed.h"
 #include "helper/say.h"
 #include "helper/trusted.h"
 
@@ -106,7 +107,7 @@ static const char *advise(int error)
     case -ENOENT:
         return "make the folders above it first";
     case -EINVAL:
-        return "give an absolute path with a folder: /run/berth/helper.sock";
+        return "give an absolute path with a folder: " BT_INSTALLED_SOCKET;
     default:
         return "the socket for clients cannot be made there; nothing was started";
     }

@@ -6,8 +6,6 @@
 
 #include "ipc/base/base.h"
 
-#define BT_LISTENER_PATH_DEFAULT "/run/berth/helper.sock"
-
 /* Makes socket_path, 0660 root:group, in a directory that only root can write; a missing last directory is
  * made, 0750 root:group. With is_for_all (the status socket): 0666 and 0755. *ret_lock_fd is held as long as
  * the engine lives. -EALREADY: another engine holds the lock. What is wrong is said. Both descriptors are

@@ -14,6 +14,7 @@
 #include "helper/admin.h"
 #include "helper/config.h"
 #include "helper/engine.h"
+#include "helper/installed.h"
 #include "helper/listener.h"
 #include "helper/privilege.h"
 #include "helper/sanitise.h"
@@ -28,7 +29,7 @@ static const char usage[] =
     "                           [--user UID] [--group GID]\n"
     "       berth-helper install [--dry-run] [--setuid] | uninstall [--dry-run] | status | check\n"
     "       berth-helper audit [--verify] [--lines N] | firewall [--remove]   (each: [--config PATH])\n"
-    "  listen serves " BT_LISTENER_PATH_DEFAULT " (or PATH, or the socket that a service manager passes)\n"
+    "  listen serves " BT_INSTALLED_SOCKET " (or PATH, or the socket that a service manager passes)\n"
     "  --status-socket  a second socket, for everybody, that tells the state and nothing else\n"
     "  --config  numeric configuration, default " BT_CONFIG_PATH_DEFAULT "\n"
     "  --user    run as this uid (and gid) instead of " USER_NAME "\n"
@@ -60,7 +61,7 @@ static int parse_id(const char *text, uint32_t *ret_id)
 
 static int parse_options(int count, char **arguments, struct options *ret_options)
 {
-    struct options options = {BT_LISTENER_PATH_DEFAULT, NULL, NULL, BT_CONFIG_ID_UNSET, BT_CONFIG_ID_UNSET};
+    struct options options = {BT_INSTALLED_SOCKET, NULL, NULL, BT_CONFIG_ID_UNSET, BT_CONFIG_ID_UNSET};
     for (int i = 0; i < count; i += 2) {
         const char *name = arguments[i], *value = arguments[i + 1];
         int error = 0;

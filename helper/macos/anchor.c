@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define NETWORK_SIZE 8U /* addresses, a /29 */
-
 static const char label_start[] = " label \"berth:";
 
 /* One rule after the other; what does not fit is noticed, never cut off. */
@@ -149,13 +147,11 @@ static void add_lease(struct writer *writer, const struct bt_kernel_config *conf
 
 static int find_network(const struct bt_pool *pool, uint16_t slot, uint32_t *ret_address)
 {
-    uint32_t address, last;
-    if (pool->slots > BT_POOL_SLOTS_MAX || slot >= pool->slots || pool->bridge_base % NETWORK_SIZE != 0)
-        return -ERANGE;
-    if (__builtin_add_overflow(pool->bridge_base, NETWORK_SIZE * slot, &address) ||
-        __builtin_add_overflow(address, NETWORK_SIZE - 1, &last))
-        return -ERANGE;
-    *ret_address = address;
+    struct bt_place place;
+    int error = bt_pool_place(pool, BT_KIND_BRIDGE, BT_ROLE_AGENT, slot, &place);
+    if (error < 0)
+        return error;
+    *ret_address = place.host_address - 1;
     return 0;
 }
 

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "helper/installed.h"
+#include "helper/trusted.h"
 #include "ipc/base/base.h"
 
 #define LOCK_FOLDER "/run"
@@ -190,8 +191,7 @@ static bool replace_fds(int *report_fd)
 static bool is_roots_alone(int fd, mode_t type)
 {
     struct stat status;
-    return fstat(fd, &status) == 0 && (status.st_mode & S_IFMT) == type && status.st_uid == 0 &&
-           (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+    return fstat(fd, &status) == 0 && bt_trusted_is_roots(&status, type);
 }
 
 /* Walks a path from "/", following no link: each folder, and what is named (a file of that type), has to be
