@@ -144,10 +144,14 @@ END
 }
 
 gateway_world_end() {
-    local failed=0
+    local failed=0 program
     kill -TERM "$gateway" "$orchestrator"
     wait "$gateway" || failed=1
     wait "$orchestrator" || failed=1
-    grep -v ready gateway.log && failed=1
+    for program in gateway orchestrator; do
+        # A log without its first word is none: then nobody would see what the program said.
+        grep -q "^berth-$program: ready" $program.log || { echo "$program.log is not the log of a start"; failed=1; }
+        grep -v "^berth-$program: ready" $program.log && failed=1
+    done
     return $failed
 }

@@ -354,6 +354,9 @@ for pid in $orchestrator $gateway; do
 done
 equal "and they work" 'hello from the internet' "$(fetch -x $proxy https://allowed.example/hello)"
 kill -TERM $gateway $orchestrator
-wait $gateway $orchestrator
+wait $gateway
+status=$?
+wait $orchestrator
+equal "and end clean, without a word" '0 0 ' "$status $? $(grep -v ': ready$' product.log)"
 [ "$TAP_FAILED" = 0 ] || sed "s/^/# /" gateway.log orchestrator.log product.log | tail -40
 finish

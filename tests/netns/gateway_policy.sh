@@ -129,11 +129,15 @@ equal "agents are listed with the state of their credentials" open \
     "$(api GET agents | json '[a["credentials"] for a in d["agents"] if a["slot"] == 3][0]')"
 values=("$old" "$changed" "${second#agent:}" "$canary" "$key")
 absent() { # FILE...
-    local value
+    local value file
+    for file in "$@"; do
+        [ -s "$file" ] || { echo "$file is not there, or empty"; return 1; }
+    done
     for value in "${values[@]}"; do
         ! grep -aq -- "$value" "$@" || return 1
     done
 }
+check "what is not there has no values, and proves nothing" not absent nothing
 check "no value is on the registry's disk" absent registry/*
 check "nor in a log" absent gateway.log orchestrator.log
 api GET 'decisions?limit=1000' >decisions.json
@@ -147,12 +151,14 @@ equal "every line is a comment or a sample" 0 "$(grep -cvE '^(# (HELP|TYPE) .*|[
 equal "for the host alone" 401 "$(curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:7400/v1/metrics)"
 kill -TERM $orchestrator
 wait $orchestrator
+equal "the orchestrator ends clean" 0 $?
 orchestrator_start
 check "a restarted orchestrator answers" eventually api GET health
 equal "and has the credentials closed" sealed \
     "$(api GET agents | json '[a["credentials"] for a in d["agents"] if a["slot"] == 3][0]')"
 kill -TERM $gateway
 wait $gateway
+equal "the gateway ends clean" 0 $?
 gateway_start gateway.json
 check "a new gateway finds it" eventually gateway_is_seen
 equal "what needs them is refused" credential-unavailable "$(rule $api_url/hello)"
@@ -161,7 +167,7 @@ register_with "$rules" "$(credentials)" >/dev/null
 is_open() { [ "$(fetch -x $proxy -o /dev/null -w '%{http_code}' $api_url/hello)" = 200 ]; }
 check "until its keeper registers it again" eventually is_open
 
-kill -TERM $gateway $orchestrator
-wait $gateway $orchestrator
+gateway_world_end >end.log
+equal "both programs end clean, without a word" "0 " "$? $(cat end.log)"
 [ "$TAP_FAILED" = 0 ] || sed "s/^/# /" gateway.log orchestrator.log | tail -40
 finish
