@@ -34,7 +34,7 @@ struct bt_scanner_settings {
 struct bt_scanner;
 
 struct bt_scanner *bt_scanner_new(const struct bt_scanner_settings *settings);
-struct bt_scanner *bt_scanner_free(struct bt_scanner *scanner); /* wipes; accepts NULL, returns NULL */
+struct bt_scanner *bt_scanner_free(struct bt_scanner *scanner); /* accepts NULL, returns NULL */
 /* As if new; what was not released is dropped. */
 void bt_scanner_reset(struct bt_scanner *scanner);
 

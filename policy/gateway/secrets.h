@@ -2,8 +2,8 @@
  * the agent's registration arrives.
  *
  * Spellings: as it is; base64 and base64url in all three alignments; hex in both cases; percent-encoded as
- * browsers and RFC 3986 do and with every byte encoded, both cases; as a JSON string (with and without "\/").
- * Of values above 1 KiB, which are files: as it is, base64, JSON.
+ * browsers and RFC 3986 do, both cases, and of credentials of at most 256 bytes with every byte encoded, too;
+ * as a JSON string (with and without "\/"). Of values above 1 KiB, which are files: as it is, base64, JSON.
  * Made by agents.c, used by filter.h.
  */
 #ifndef BERTH_POLICY_GATEWAY_SECRETS_H
