@@ -53,11 +53,6 @@ struct bt_literals *bt_literals_free(struct bt_literals *literals)
     return NULL;
 }
 
-size_t bt_literals_memory(const struct bt_literals *literals)
-{
-    return sizeof(*literals) + literals->capacity * sizeof(*literals->nodes);
-}
-
 static uint32_t find_child(const struct bt_literals *literals, uint32_t node, uint8_t byte)
 {
     if (node == ROOT)

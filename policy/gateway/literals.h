@@ -23,7 +23,6 @@ int bt_literals_add(struct bt_literals *literals, const void *data, size_t lengt
                     size_t nodes_max) BT_MUST_CHECK;
 /* No more strings follow. */
 void bt_literals_ready(struct bt_literals *literals);
-size_t bt_literals_memory(const struct bt_literals *literals); /* bytes that it takes */
 
 /* Where a stream stands; zero at its start. */
 struct bt_literals_state {

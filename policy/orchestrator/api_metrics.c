@@ -21,72 +21,69 @@ static const struct metric {
      "Questions that the gateway asked for agents"},
 };
 
+/* The samples of one metric are together in the page, and agents are visited once: a text a metric. */
 struct page {
     const struct bt_api *api;
-    const struct metric *metric; /* NULL: agents are counted */
     int64_t now_ms;
     unsigned agents;
-    struct bt_buffer text;
+    struct bt_buffer samples[BT_ARRAY_LENGTH(metrics)];
     bool is_full;
 };
 
 /* Label values may hold anything but what ends them. */
-static void add_label(struct page *page, const char *value)
+static int add_label(struct bt_buffer *text, const char *value)
 {
-    for (; *value != '\0'; value++) {
+    int result = 0;
+    for (; *value != '\0' && result == 0; value++) {
         const char *escaped = *value == '"'    ? "\\\""
                               : *value == '\\' ? "\\\\"
                               : *value == '\n' ? "\\n"
                                                : NULL;
-        int result =
-            escaped != NULL ? bt_buffer_add_text(&page->text, escaped) : bt_buffer_add(&page->text, value, 1);
-        page->is_full = page->is_full || result < 0;
+        result = escaped != NULL ? bt_buffer_add_text(text, escaped) : bt_buffer_add(text, value, 1);
     }
+    return result;
+}
+
+static int add_sample(struct bt_buffer *text, const struct metric *metric,
+                      const struct bt_registry_agent *agent, long long value)
+{
+    int result = bt_buffer_add_format(text, "%s{agent=\"", metric->name);
+    if (result == 0)
+        result = add_label(text, agent->name);
+    return result == 0 ? bt_buffer_add_format(text, "\",slot=\"%u\"} %lld\n", agent->slot, value) : result;
 }
 
 static void add_agent(void *context, const struct bt_registry_agent *agent)
 {
     struct page *page = context;
-    page->agents++;
-    if (page->metric == NULL)
-        return;
     json_t *counters = bt_counters_get(page->api->counters, agent->slot, agent->generation, page->now_ms);
-    int result = bt_buffer_add_format(&page->text, "%s{agent=\"", page->metric->name);
-    add_label(page, agent->name);
-    if (result == 0)
-        result =
-            bt_buffer_add_format(&page->text, "\",slot=\"%u\"} %lld\n", agent->slot,
-                                 (long long)json_integer_value(json_object_get(counters, page->metric->key)));
-    page->is_full = page->is_full || result < 0;
+    page->agents++;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(metrics); i++)
+        if (add_sample(&page->samples[i], &metrics[i], agent,
+                       json_integer_value(json_object_get(counters, metrics[i].key))) < 0)
+            page->is_full = true;
     json_decref(counters);
 }
 
-/* One metric, all agents; NULL: how many agents there are. */
-static int add_metric(struct page *page, const struct metric *metric, struct bt_error *error)
+/* Puts the gauges, and the metrics with their samples, one behind the other. */
+static int write_page(const struct page *page, struct bt_buffer *text)
 {
-    page->metric = metric;
-    page->agents = 0;
-    int result = metric == NULL ? 0
-                                : bt_buffer_add_format(&page->text, "# HELP %s %s.\n# TYPE %s counter\n",
-                                                       metric->name, metric->help, metric->name);
-    page->is_full = page->is_full || result < 0;
-    return bt_registry_visit(page->api->registry, add_agent, page, error);
-}
-
-static int add_gauges(struct page *page, struct bt_error *error)
-{
-    int result = add_metric(page, NULL, error);
-    int added = bt_buffer_add_format(&page->text,
-                                     "# HELP berth_agents Registered agents.\n# TYPE berth_agents gauge\n"
-                                     "berth_agents %u\n",
-                                     page->agents);
-    if (added == 0 && page->api->gateway_seen_ms >= 0)
-        added =
-            bt_buffer_add_format(&page->text,
+    int result = bt_buffer_add_format(text,
+                                      "# HELP berth_agents Registered agents.\n# TYPE berth_agents gauge\n"
+                                      "berth_agents %u\n",
+                                      page->agents);
+    if (result == 0 && page->api->gateway_seen_ms >= 0)
+        result =
+            bt_buffer_add_format(text,
                                  "# HELP berth_gateway_seen_seconds Since the gateway's last call.\n"
                                  "# TYPE berth_gateway_seen_seconds gauge\nberth_gateway_seen_seconds %lld\n",
                                  (long long)((page->now_ms - page->api->gateway_seen_ms) / 1000));
-    page->is_full = page->is_full || added < 0;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(metrics) && result == 0; i++) {
+        result = bt_buffer_add_format(text, "# HELP %s %s.\n# TYPE %s counter\n", metrics[i].name,
+                                      metrics[i].help, metrics[i].name);
+        if (result == 0 && page->samples[i].length != 0)
+            result = bt_buffer_add(text, page->samples[i].data, page->samples[i].length);
+    }
     return result;
 }
 
@@ -104,17 +101,19 @@ static void send_page(struct evhttp_request *request, const struct bt_buffer *te
 
 void bt_api_get_metrics(struct bt_api *api, struct evhttp_request *request, char *const parts[2])
 {
-    struct page page = {.api = api, .now_ms = bt_api_now_ms(), .text = {.limit = METRICS_MAX}};
+    struct page page = {.api = api, .now_ms = bt_api_now_ms()};
+    bt_auto_buffer text = {.limit = METRICS_MAX};
     struct bt_error error;
-    int result = add_gauges(&page, &error);
     (void)parts;
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(metrics) && result == 0; i++)
-        result = add_metric(&page, &metrics[i], &error);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(metrics); i++)
+        page.samples[i].limit = METRICS_MAX;
+    int result = bt_registry_visit(api->registry, add_agent, &page, &error);
     if (result < 0)
         bt_api_refuse_error(request, &error);
-    else if (page.is_full)
+    else if (page.is_full || write_page(&page, &text) < 0)
         bt_api_refuse(request, 500, "the metrics are larger than can be answered", NULL);
     else
-        send_page(request, &page.text);
-    bt_buffer_free(&page.text);
+        send_page(request, &text);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(metrics); i++)
+        bt_buffer_free(&page.samples[i]);
 }

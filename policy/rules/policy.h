@@ -19,8 +19,7 @@ struct bt_policy_route {
     bool may_be_private;
     bool preserves_auth;
     bool injects_transparently;
-    struct bt_list methods, paths; /* empty: any */
-    size_t header_count;
+    struct bt_list methods, paths;              /* empty: any */
     struct bt_list header_names, header_values; /* all of them must be there; names are lower case */
     enum bt_auth_scheme auth;
     bool needs_tls; /* it has a credential, or had one before a policy above took it away */
