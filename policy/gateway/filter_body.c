@@ -17,6 +17,8 @@ void bt_filter_body_clear(struct bt_filter *filter)
 {
     filter->scanner = bt_scanner_free(filter->scanner);
     filter->control = bt_scanner_free(filter->control);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(filter->joined); i++)
+        filter->joined[i] = bt_scanner_free(filter->joined[i]);
     for (size_t i = 0; i < BT_VIEWS; i++)
         filter->views[i] = bt_view_free(filter->views[i]);
     filter->inflate = bt_inflate_free(filter->inflate);
@@ -80,6 +82,8 @@ static void start_scanners(struct bt_filter *filter, const struct bt_scanner_set
     if (filter->body == BT_FILTER_BODY_WEBSOCKET) {
         bt_websocket_start(&filter->websocket, filter->is_request);
         filter->control = bt_scanner_new(settings);
+        for (size_t i = 0; i < BT_ARRAY_LENGTH(filter->joined); i++)
+            filter->joined[i] = bt_scanner_new(settings);
     }
     filter->waiting = evbuffer_new();
 }
@@ -154,9 +158,21 @@ static void scan_copy(void *context, const void *data, size_t length)
     }
 }
 
+/* length: at most BT_SCANNER_BLOCK. */
+static void scan_joined(struct bt_filter *filter, const uint8_t *data, size_t length, bool is_control)
+{
+    struct bt_scanner *joined = filter->joined[is_control];
+    bt_scanner_scan(joined, data, length);
+    (void)bt_filter_judge(filter, bt_scanner_finds(joined), false);
+    bt_scanner_release(joined, false, NULL);
+}
+
 static void on_payload(void *context, const uint8_t *data, size_t length, bool is_control)
 {
     struct bt_filter *filter = context;
+    for (size_t at = 0; at < length; at += BT_SCANNER_BLOCK)
+        scan_joined(filter, data + at, length - at < BT_SCANNER_BLOCK ? length - at : BT_SCANNER_BLOCK,
+                    is_control);
     if (!is_control) {
         scan_copy(filter, data, length);
         return;
@@ -170,6 +186,7 @@ static void on_payload(void *context, const uint8_t *data, size_t length, bool i
 static void on_message_end(void *context, bool is_control)
 {
     struct bt_filter *filter = context;
+    bt_scanner_release(filter->joined[is_control], true, NULL);
     if (is_control) {
         bt_scanner_reset(filter->control);
         return;
@@ -191,6 +208,8 @@ static void pass_waiting(struct bt_filter *filter, struct evbuffer *out)
     size_t held = views_held(filter);
     if (filter->body != BT_FILTER_BODY_PLAIN)
         held += bt_scanner_held(filter->scanner);
+    if (filter->body == BT_FILTER_BODY_WEBSOCKET)
+        held += bt_scanner_held(filter->joined[0]);
     if (held == 0 || evbuffer_get_length(filter->waiting) > WAITING_MAX)
         (void)evbuffer_add_buffer(out, filter->waiting);
 }

@@ -34,8 +34,11 @@ struct bt_filter {
     struct bt_inflate *inflate;
     struct bt_websocket websocket;
     struct bt_scanner *control; /* payloads of WebSocket control frames */
-    struct evbuffer *waiting;   /* may pass once nothing in a copy or a view is the beginning of a match */
-    struct evbuffer *rest;      /* while somebody is asked: not looked at yet */
+    /* The same messages (0) and control frames (1) one directly behind the other: what is cut in two by the
+     * end of one is found at the end of the next. */
+    struct bt_scanner *joined[2];
+    struct evbuffer *waiting; /* may pass once nothing in a copy or a view is the beginning of a match */
+    struct evbuffer *rest;    /* while somebody is asked: not looked at yet */
 };
 
 /* filter.c */

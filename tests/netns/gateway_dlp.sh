@@ -147,6 +147,7 @@ END
 equal "messages pass" '101 hello ghp_ world' "$(websocket allowed.example hello ghp_ world)"
 equal "one with a token cuts the connection" '101 hello cut' "$(websocket allowed.example hello "$token" world)"
 equal "and did not arrive" 0 "$(grep -c "\"data\": \"$token" internet.log)"
+equal "one that two messages share, too" "101 ${token:0:9} cut" "$(websocket allowed.example "${token:0:9}" "${token:9}")"
 equal "extensions were not offered" 0 "$(grep -ci permessage-deflate internet.log)"
 
 # ---- records -----------------------------------------------------------------------------------------------------------------

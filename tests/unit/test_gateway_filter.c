@@ -710,6 +710,64 @@ static void test_websocket_messages(void **state)
     }
 }
 
+/* A message that ends like the beginning of something is given out at once, and what goes on after it is too.
+ */
+static void expect_each_passes(struct bt_secrets *secrets)
+{
+    static const char *const messages[] = {"ghp_", "R7dkW2mQ9", "q7/Zp", "", "+4", "cafe01", "end"};
+    const struct bt_filter_settings settings = {.secrets = secrets, .is_websocket = true};
+    struct bt_filter *filter = bt_filter_request_new(&settings);
+    struct bt_message head = {.content_length = -1, .protocol = {"websocket", 9}};
+    struct evbuffer *out = evbuffer_new();
+    bt_auto_buffer frames = {0};
+    assert_int_equal(bt_filter_head(filter, &head), BT_FILTER_PASS);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(messages); i++) {
+        size_t before = frames.length;
+        add_frame(&frames, 0x81, true, messages[i], strlen(messages[i]));
+        assert_int_equal(bt_filter_data(filter, frames.data + before, frames.length - before, out),
+                         BT_FILTER_PASS);
+        assert_int_equal(evbuffer_get_length(out), frames.length);
+    }
+    evbuffer_free(out);
+    (void)bt_filter_free(filter);
+}
+
+/* What the end of a message, or of a ping, cuts in two; and nothing of a message waits for the next one. */
+static void test_websocket_split(void **state)
+{
+    struct bt_secrets *secrets = make_secrets();
+    const char *token = github_token();
+    const struct {
+        const char *text, *rule;
+        unsigned first; /* byte of its frames */
+        bool is_response;
+    } cases[] = {
+        {token, "dlp:github-token", 0x81, false}, {canary_text, "dlp:canary", 0x82, false},
+        {secret_text, "dlp:secret", 0x81, false}, {secret_text, "dlp:secret", 0x89, false},
+        {token, "dlp:github-token", 0x89, false}, {secret_text, "dlp:secret", 0x82, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(cases); i++)
+        for (size_t piece = 1; piece < strlen(cases[i].text); piece += 6) {
+            struct filter_run run = {.settings.secrets = secrets,
+                                     .is_response = cases[i].is_response,
+                                     .cut = CUT_RANDOM,
+                                     .seed = 3};
+            bt_auto_buffer frames = {0};
+            size_t length = strlen(cases[i].text);
+            for (size_t at = 0; at < length; at += piece)
+                add_frame(&frames, cases[i].first, !cases[i].is_response, cases[i].text + at,
+                          length - at < piece ? length - at : piece);
+            run_frames(&run, &frames);
+            if (run.verdict != BT_FILTER_BLOCK || !filter_run_found(&run, cases[i].rule))
+                fail_msg("%s in pieces of %zu", cases[i].rule, piece);
+            assert_true(run.output_length < frames.length);
+            filter_run_clear(&run);
+        }
+    expect_each_passes(secrets);
+    (void)bt_secrets_free(secrets);
+}
+
 static void test_websocket_violations(void **state)
 {
     static const struct {
@@ -893,6 +951,7 @@ int main(void)
         cmocka_unit_test(test_bombs),
         cmocka_unit_test(test_memory_of_decoders),
         cmocka_unit_test(test_websocket_messages),
+        cmocka_unit_test(test_websocket_split),
         cmocka_unit_test(test_websocket_violations),
         cmocka_unit_test(test_websocket_response),
         cmocka_unit_test(test_content_types),
