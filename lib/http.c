@@ -1,4 +1,4 @@
-/* One HTTP exchange over a unix socket. See http.h.
+/* One HTTP exchange. See http.h.
  *
  * One libcurl handle a call: calls are rare, and keepers fork.
  */
@@ -43,14 +43,17 @@ static size_t give_body(char *data, size_t size, size_t count, void *context)
 static CURLcode set_options(CURL *handle, struct exchange *exchange, struct curl_slist *headers)
 {
     const struct bt_http_request *request = exchange->request;
-    bt_auto_free char *url = bt_string_format("http://localhost%s", request->path);
+    bt_auto_free char *url = bt_string_format(
+        "%s%s", request->origin != NULL ? request->origin : "http://localhost", request->path);
     CURLcode code = CURLE_OK;
-    SET(CURLOPT_UNIX_SOCKET_PATH, request->socket_path);
+    if (request->origin == NULL)
+        SET(CURLOPT_UNIX_SOCKET_PATH, request->socket_path);
     SET(CURLOPT_URL, url);
     SET(CURLOPT_HTTPHEADER, headers);
     SET(CURLOPT_WRITEFUNCTION, take_answer);
     SET(CURLOPT_WRITEDATA, exchange);
     SET(CURLOPT_TIMEOUT_MS, request->timeout_ms);
+    SET(CURLOPT_CONNECTTIMEOUT_MS, request->connect_timeout_ms);
     SET(CURLOPT_NOSIGNAL, 1L);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(CURLOPT_PROXY, ""); /* overrides the environment's */
@@ -82,7 +85,19 @@ static struct curl_slist *make_headers(const struct bt_http_request *request)
     headers = curl_slist_append(headers, "Expect:");
     if (request->read_body != NULL)
         headers = curl_slist_append(headers, "Transfer-Encoding: chunked");
+    if (request->authorization != NULL) {
+        bt_auto_free char *field = bt_string_format("Authorization: %s", request->authorization);
+        headers = curl_slist_append(headers, field);
+        explicit_bzero(field, strlen(field));
+    }
     return headers;
+}
+
+static void free_headers(struct curl_slist *headers)
+{
+    for (struct curl_slist *item = headers; item != NULL; item = item->next)
+        explicit_bzero(item->data, strlen(item->data));
+    curl_slist_free_all(headers);
 }
 
 /* libcurl says "couldn't connect" for all of these. */
@@ -107,8 +122,9 @@ static int fail_exchange(const struct exchange *exchange, CURLcode code, struct 
     else if (code == CURLE_OPERATION_TIMEDOUT)
         number = ETIMEDOUT;
     else if (code == CURLE_COULDNT_CONNECT)
-        number = connect_code(request->socket_path);
-    return bt_fail(error, BT_EXIT_INFRASTRUCTURE, number, NULL, "%s: %s", request->socket_path,
+        number = request->origin != NULL ? ECONNREFUSED : connect_code(request->socket_path);
+    return bt_fail(error, BT_EXIT_INFRASTRUCTURE, number, NULL, "%s: %s",
+                   request->origin != NULL ? request->origin : request->socket_path,
                    number == EIO ? curl_easy_strerror(code) : strerror(number));
 }
 
@@ -130,7 +146,7 @@ int bt_http_call(const struct bt_http_request *request, long *ret_status, struct
         (void)curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
     if (code == CURLE_SEND_ERROR && status >= 400)
         code = CURLE_OK;
-    curl_slist_free_all(headers);
+    free_headers(headers);
     curl_easy_cleanup(handle);
     if (code != CURLE_OK) {
         bt_buffer_free(&exchange.answer);

@@ -1,6 +1,7 @@
-/* HTTP/1.1 over a unix socket (libcurl), and connections that become a plain stream of bytes after it.
+/* HTTP/1.1 over a unix socket or to an address (libcurl), and connections that become a plain stream of bytes
+ * after it.
  *
- * For services of this machine only: there is no name, no proxy, no redirect and no TLS here.
+ * For services of this machine and its guests only: there is no name, no proxy, no redirect and no TLS here.
  */
 #ifndef BERTH_LIB_HTTP_H
 #define BERTH_LIB_HTTP_H
@@ -11,23 +12,26 @@
 #include "lib/memory.h"
 
 struct bt_http_request {
-    const char *socket_path;
+    const char *socket_path; /* or NULL, and */
+    const char *origin;      /* "http://192.0.2.1:7400" */
     const char *method;
-    const char *path;         /* with its query, percent-encoded by the caller */
-    const char *content_type; /* of the body; NULL = application/json */
-    const void *body;         /* NULL = none; wiped by nobody: the caller owns it */
+    const char *path;          /* with its query, percent-encoded by the caller */
+    const char *content_type;  /* of the body; NULL = application/json */
+    const char *authorization; /* of the field of that name; NULL = none. Copies of it are wiped. */
+    const void *body;          /* NULL = none; wiped by nobody: the caller owns it */
     size_t body_length;
     /* A body of unknown length instead, sent in chunks: called until it returns 0 (the end) or a negative
      * errno. */
     ssize_t (*read_body)(void *context, char *ret_data, size_t size);
     void *context;
-    size_t answer_max; /* bytes; more is -EFBIG. 0 = 16 MiB */
-    long timeout_ms;   /* of the whole exchange; 0 = none */
+    size_t answer_max;       /* bytes; more is -EFBIG. 0 = 16 MiB */
+    long timeout_ms;         /* of the whole exchange; 0 = none */
+    long connect_timeout_ms; /* 0 = libcurl's */
 };
 
 /* One exchange. *ret_status: the HTTP status; ret_answer: its body (the caller frees it). Errors: -ENOENT,
- * -ECONNREFUSED, -EACCES the socket; -ETIMEDOUT; -EFBIG; what read_body said; -EIO anything else. error says
- * what failed, without a hint: the caller knows whom it called. */
+ * -ECONNREFUSED, -EACCES the socket, -ECONNREFUSED the address; -ETIMEDOUT; -EFBIG; what read_body said; -EIO
+ * anything else. error says what failed, without a hint: the caller knows whom it called. */
 int bt_http_call(const struct bt_http_request *request, long *ret_status, struct bt_buffer *ret_answer,
                  struct bt_error *error);
 

@@ -1,22 +1,20 @@
 /* The host's side of API v1. See orchestrator_client.h.
  *
- * One libcurl handle a call: calls are rare, and a keeper forks. Must not follow redirects, read proxy
- * variables or put the host key anywhere but into the header.
+ * Must not put the host key anywhere but into the header.
  */
 #include "policy/client/orchestrator_client.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <time.h>
 
 #include "lib/file.h"
+#include "lib/http.h"
 #include "lib/memory.h"
 
 #define CALL_TIMEOUT_MS 10000L
 #define CONNECT_TIMEOUT_MS 3000L
-#define ANSWER_MAX (16U * 1024 * 1024)
 
 struct call {
     const struct bt_orchestrator *orchestrator;
@@ -26,78 +24,27 @@ struct call {
     long timeout_ms;
 };
 
-static size_t take_answer(char *data, size_t size, size_t count, void *context)
-{
-    return bt_buffer_add(context, data, size * count) == 0 ? size * count : 0;
-}
-
-static struct curl_slist *make_headers(const struct call *call)
-{
-    bt_auto_free char *authorization =
-        bt_string_format("Authorization: Bearer %s", call->orchestrator->host_key);
-    struct curl_slist *headers = curl_slist_append(NULL, authorization);
-    explicit_bzero(authorization, strlen(authorization));
-    headers = curl_slist_append(headers, "Content-Type: application/json");
-    return curl_slist_append(headers, "Expect:");
-}
-
-static void free_headers(struct curl_slist *headers)
-{
-    for (struct curl_slist *item = headers; item != NULL; item = item->next)
-        explicit_bzero(item->data, strlen(item->data));
-    curl_slist_free_all(headers);
-}
-
-static CURLcode set_options(CURL *handle, const struct call *call, struct curl_slist *headers,
-                            struct bt_buffer *answer)
+static int perform(const struct call *call, struct bt_buffer *ret_answer, long *ret_status,
+                   struct bt_error *error)
 {
     char address[BT_IPV4_TEXT_SIZE];
     bt_ipv4_format(call->orchestrator->address, address);
-    bt_auto_free char *url =
-        bt_string_format("http://%s:%u%s", address, call->orchestrator->port, call->path);
-    CURLcode code = curl_easy_setopt(handle, CURLOPT_URL, url);
-    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, call->method);
-    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers);
-    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, take_answer);
-    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_WRITEDATA, answer);
-    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, call->timeout_ms);
-    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
-    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
-    /* An empty proxy overrides the environment's; "*" holds whatever comes after. */
-    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_PROXY, "");
-    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_NOPROXY, "*");
-    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
-    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http");
-    code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
-    if (call->body != NULL) {
-        code = code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_POSTFIELDS, call->body);
-        code = code != CURLE_OK
-                   ? code
-                   : curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(call->body));
-    }
-    return code;
-}
-
-static int perform(const struct call *call, struct bt_buffer *answer, long *ret_status,
-                   struct bt_error *error)
-{
-    CURL *handle = curl_easy_init();
-    struct curl_slist *headers = make_headers(call);
-    CURLcode code =
-        handle != NULL && headers != NULL ? set_options(handle, call, headers, answer) : CURLE_OUT_OF_MEMORY;
-    if (code == CURLE_OK)
-        code = curl_easy_perform(handle);
-    if (code == CURLE_OK)
-        code = curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, ret_status);
-    free_headers(headers);
-    curl_easy_cleanup(handle);
-    if (code == CURLE_OK)
-        return 0;
-    int number = code == CURLE_OPERATION_TIMEDOUT ? ETIMEDOUT
-                 : code == CURLE_COULDNT_CONNECT  ? ECONNREFUSED
-                                                  : EIO;
-    return bt_fail(error, BT_EXIT_INFRASTRUCTURE, number, "run `berth status` and `berth up`",
-                   "the orchestrator does not answer: %s", curl_easy_strerror(code));
+    bt_auto_free char *origin = bt_string_format("http://%s:%u", address, call->orchestrator->port);
+    bt_auto_free char *authorization = bt_string_format("Bearer %s", call->orchestrator->host_key);
+    const struct bt_http_request request = {.origin = origin,
+                                            .method = call->method,
+                                            .path = call->path,
+                                            .authorization = authorization,
+                                            .body = call->body,
+                                            .body_length = call->body == NULL ? 0 : strlen(call->body),
+                                            .timeout_ms = call->timeout_ms,
+                                            .connect_timeout_ms = CONNECT_TIMEOUT_MS};
+    struct bt_error own = {0};
+    int result = bt_http_call(&request, ret_status, ret_answer, &own);
+    explicit_bzero(authorization, strlen(authorization));
+    return result < 0 ? bt_fail(error, BT_EXIT_INFRASTRUCTURE, -result, "run `berth status` and `berth up`",
+                                "the orchestrator does not answer: %s", own.message)
+                      : 0;
 }
 
 static int status_error(long status, const json_t *document, struct bt_error *error)
@@ -114,7 +61,7 @@ static int status_error(long status, const json_t *document, struct bt_error *er
 
 static int call_api(const struct call *call, json_t **ret_document, struct bt_error *error)
 {
-    bt_auto_buffer answer = {.limit = ANSWER_MAX};
+    bt_auto_buffer answer = {0};
     long status = 0;
     int result = perform(call, &answer, &status, error);
     if (result < 0)
