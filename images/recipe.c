@@ -214,7 +214,7 @@ static int read_commands(const struct bt_yaml *root, struct bt_recipe *recipe, s
         return bt_yaml_fail(npm, error, NULL, "there are no commands for this machine's architecture");
     for (size_t i = 0; i < commands->count && result == 0; i++) {
         const struct bt_yaml *key = commands->keys[i];
-        const char *path;
+        const char *path = "";
         result = check_text(key, key->text, LOWER "-", "name of a command", error);
         if (result == 0)
             result = bt_yaml_string(commands, key->text, NULL, &path, error);
@@ -238,7 +238,7 @@ static int read_files(const struct bt_yaml *root, struct bt_recipe *recipe, stru
         return bt_yaml_fail(files, error, NULL, "'files' must map paths to texts");
     for (size_t i = 0; i < files->count && result == 0; i++) {
         const struct bt_yaml *key = files->keys[i];
-        const char *text;
+        const char *text = "";
         result = check_text(key, key->text, PATH_ALPHABET, "path", error);
         if (result == 0)
             result = bt_yaml_string(files, key->text, NULL, &text, error);

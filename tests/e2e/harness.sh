@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
-# The real harnesses at work: each edits a file on the order of a provider that the test plays, with a key that it never has.
+# The real harnesses at work, in containers: each edits a file on the order of a provider that the test plays, with a key
+# that is nowhere in its guest, and reaches nothing else. harness_vm.sh has the same in a virtual machine.
 export BERTH_TEST_BACKEND=${BERTH_TEST_BACKEND-docker}
-export WORLD_IMAGES="claude codex pi"
+export WORLD_IMAGES=${WORLD_IMAGES-claude codex pi}
 . "$(dirname "$0")/../lib/world.bash"
 . "$(dirname "$0")/../lib/tap.bash"
 world_enter "$@"
 world_start || exit 1
 
 berth() { as 1000 berth "$@" </dev/null; }
+json() { python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
+is_docker() { [ "$BERTH_TEST_BACKEND" = docker ]; }
+engine() { curl -s --unix-socket /run/docker.sock "http://localhost$1"; }
+state=/home/1000/.local/state/berth
 log=$WORLD/internet/requests
 project=/home/1000/project
 mkdir -p "$project"
@@ -23,29 +28,92 @@ print(eval(sys.argv[2]))
 EOF
 }
 
-check_status "without a key nothing is started" 1 "berth credential set anthropic" berth spawn claude --prompt Go --background
+# The processes whose memory is the agent's: all of its container, or its virtual machine's monitor.
+processes() {
+    local first keeper process
+    if is_docker; then
+        first=$(engine "/containers/$(container "$1")/json" | json 'd["State"]["Pid"]')
+        for process in /proc/[0-9]*; do
+            [ "$(readlink "$process/ns/pid")" = "$(readlink "/proc/$first/ns/pid")" ] && echo "${process#/proc/}"
+        done
+    else
+        keeper=$(berth list --json | json "[a['keeper_pid'] for a in d['agents'] if a['name'] == '$1'][0]")
+        pgrep -P "$keeper" qemu
+    fi
+}
+container() { engine /containers/json | json "[c['Id'] for c in d if c['Labels'].get('berth.name') == '$1'][0]"; }
+
+# Files with the text in the agent's disks, and in what is kept of it on the host.
+files_with() { # AGENT FILE-WITH-TEXT
+    local first
+    if is_docker; then
+        first=$(processes "$1" | head -1)
+        (cd "/proc/$first/root" && grep -rlsaF -f "$2" home tmp run etc var workspace berth dev/shm)
+    fi
+    grep -rlsaF -f "$2" "$state/env/live/agents/$1"
+}
+
+keys=$WORLD/keys
+mkdir -m 700 "$keys"
 for provider in anthropic openai; do
-    key=value-$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')
-    declare "key_$provider=$key"
-    printf '%s\n' "$key" | as 1000 berth credential set "$provider" >/dev/null
+    echo "value-$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')" >"$keys/$provider"
 done
 
+# While the harness waits for the model's last word.
+looks_as_it_should() { # NAME PROVIDER HOST
+    local name=$1 key=$keys/$2 host=$3 token=$keys/token
+    json 'd["token"]' <"$state/env/live/agents/$name/secrets.json" >"$token"
+    cat "$token" "$key" >"$keys/both"
+    mapfile -t found < <(processes "$name")
+    equal "$name: its own token is in its memory, the key is not" "$(cat "$token")" \
+        "$("$WORLD_SOURCE/tests/lib/memory_search.py" "$keys/both" "${found[@]}")"
+    berth exec "$name" -- sh -c 'echo "$https_proxy" >~/token; sync'
+    check "$name: its own token, put into its home, is found there" grep -qE 'home/agent/token|\.ext4' <<<"$(files_with "$name" "$token")"
+    equal "$name: the key is in no file" "" "$(files_with "$name" "$key")"
+    equal "$name: nor in an environment" 0 "$(for process in "${found[@]}"; do cat "/proc/$process/environ"; done 2>/dev/null | grep -caFf "$key")"
+    check_status "$name: another host is refused" 56 "403" berth exec "$name" -- curl -sS --max-time 60 https://allowed.example/
+    equal "$name: so is what else its provider has" path-not-allowed \
+        "$(berth exec "$name" -- curl -sS --max-time 60 -d x "https://$host/v1/files" | json 'd["rule"]')"
+}
+
 harness() { # NAME AGENT-HEADER PROVIDER HOST
-    local name=$1 header=$2 host=$4 key
-    key=$(eval echo "\$key_$3")
+    local name=$1 header=$2 provider=$3 host=$4 hold=$WORLD/internet/hold work
+    printf 'extends: %s\nresources: {memory: 1G, cpus: 2%s}\n' "$name" "$(is_docker || echo ', disk: 4G')" \
+        >/home/1000/.config/berth/bottles/small.yaml
+    check_status "$name: without a key nothing is started" 1 "berth credential set $provider" \
+        berth spawn "$name" --bottles small --prompt Go --background
+    as 1000 berth credential set "$provider" <"$keys/$provider" >/dev/null
     printf 'first\n' >"$project/file.txt"
     chown 1000:1000 "$project/file.txt"
-    berth spawn "$name" --name "$name" --workspace "$project" --prompt "Change the file" >"$WORLD/out" 2>"$WORLD/err"
-    equal "$name works on its prompt" 0 $?
-    check "$name says what the model said" grep -q "The file is changed" "$WORLD/out" || note "$(tail -20 "$WORLD/out" "$WORLD/err")"
-    equal "$name: nobody but the provider was asked, with the user's key each time" "True" \
-        "$(models "$header" "len(m) >= 2 and all(e['credential'] == '$key' and e['host'] == '$host' for e in m)")"
+    touch "$hold"
+    berth spawn "$name" --bottles small --name "$name" --workspace "$project" --prompt "Change the file" >"$WORLD/out" 2>"$WORLD/err" &
+    work=$!
+    until [ "$(models "$header" 'bool(m) and m[-1]["tool_result"] is not None')" = True ]; do
+        kill -0 $work 2>/dev/null || break
+        sleep 0.2
+    done
+    if kill -0 $work 2>/dev/null; then
+        looks_as_it_should "$name" "$provider" "$host"
+    else
+        fail "$name gets to work" "$(tail -20 "$WORLD/out" "$WORLD/err")"
+    fi
+    rm "$hold"
+    wait "$work"
+    equal "$name ends well" 0 $?
+    check "$name says what the model said" grep -q "The file is changed" "$WORLD/out"
+    equal "$name: nobody but the provider was asked, with the user's key each time" True \
+        "$(models "$header" "len(m) >= 2 and all(e['credential'] == '$(cat "$keys/$provider")' and e['host'] == '$host' for e in m)")"
     equal "$name: what its tool said came to the provider" True "$(models "$header" "'2 file.txt' in (m[-1]['tool_result'] or '')")"
     check "$name: the change comes home" as 1000 env -C "$project" berth apply "$name" --yes
     equal "$name: as the model wanted it" "first changed by the agent" "$(tr '\n' ' ' <"$project/file.txt" | sed 's/ $//')"
+    as 1000 berth credential rm "$provider" >/dev/null
 }
 
-harness claude claude-cli anthropic api.anthropic.com
-harness codex codex_exec openai api.openai.com
-harness pi pi/ anthropic api.anthropic.com
+for name in $WORLD_IMAGES; do
+    case $name in
+    claude) harness claude claude-cli anthropic api.anthropic.com ;;
+    codex) harness codex codex_exec openai api.openai.com ;;
+    pi) harness pi pi/ anthropic api.anthropic.com ;;
+    esac
+done
 finish

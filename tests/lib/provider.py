@@ -8,9 +8,12 @@ noted: the credential, and what the tool had to say.
     OpenAI's Responses (codex): POST /v1/responses, server-sent events, calls of its custom tool exec; 426 to its question for
     a WebSocket
 
-Without a credential: 401, as the real ones say it.
+The key comes back in a comment of each stream, as from a provider that is careless. While a file "hold" is beside the
+origin's folder, the last answer waits. Without a credential: 401, as the real ones say it.
 """
 import json
+import os
+import time
 
 HOSTS = ("api.anthropic.com", "api.openai.com")
 COMMAND = "echo 'changed by the agent' >>file.txt && wc -l file.txt"
@@ -100,11 +103,14 @@ def credential(headers):
     return value if scheme.lower() == "bearer" else headers.get("x-api-key", "")
 
 
-def send_events(origin, answer):
+def send_events(origin, answer, key):
     origin.send_response(200)
     origin.send_header("Content-Type", "text/event-stream")
     origin.send_header("Transfer-Encoding", "chunked")
     origin.end_headers()
+    origin.wfile.write(b"%x\r\n: %s\n\n\r\n" % (len(key) + 4, key.encode()))
+    while answer.result is not None and os.path.exists(os.path.join(origin.root, os.pardir, "hold")):
+        time.sleep(0.1)
     for data in answer.events():
         origin.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         origin.wfile.flush()
@@ -136,6 +142,6 @@ def serve(origin, path, body):
         origin.log.write(event="model", host=origin.headers.get("Host"), credential=key, tool_result=answer.result,
                          agent=origin.headers.get("User-Agent"), is_stream=bool(request.get("stream")))
         if request.get("stream"):
-            send_events(origin, answer)
+            send_events(origin, answer, key)
         else:
             origin.send_data(json.dumps(answer.document()).encode())
