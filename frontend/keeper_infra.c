@@ -18,6 +18,7 @@
 #define BOOT_DEADLINE_MS 120000
 #define IDLE_CHECK_MS 5000
 #define STOP_GRACE_MS 3000
+#define GATEWAY_WORKERS_MAX 4L /* and processors */
 #define GATEWAY_MEMORY (256ULL << 20)
 #define ORCHESTRATOR_MEMORY (192ULL << 20)
 
@@ -39,6 +40,14 @@ static uint32_t orchestrator_address(const struct bt_keeper *keeper)
                                             : keeper->gateway_address;
 }
 
+static unsigned gateway_workers(void)
+{
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    return (unsigned)(processors < 1                     ? 1
+                      : processors > GATEWAY_WORKERS_MAX ? GATEWAY_WORKERS_MAX
+                                                         : processors);
+}
+
 static json_t *gateway_document(const struct bt_keeper *keeper)
 {
     char host[BT_IPV4_TEXT_SIZE];
@@ -46,12 +55,12 @@ static json_t *gateway_document(const struct bt_keeper *keeper)
     bt_auto_free char *bridge = pool_block(keeper->helper.pool.bridge_base, 8U * BT_POOL_SLOTS_MAX);
     bt_ipv4_format(orchestrator_address(keeper), host);
     bt_auto_free char *orchestrator = bt_string_format("%s:%u", host, BT_ORCHESTRATOR_PORT);
-    return json_pack("{s:s, s:s, s:O, s:O, s:s, s:s, s:[s], s:{s:s, s:s}}", "orchestrator", orchestrator,
+    return json_pack("{s:s, s:s, s:O, s:O, s:s, s:i, s:s, s:[s], s:{s:s, s:s}}", "orchestrator", orchestrator,
                      "secret", bt_keeper_text(keeper, "gateway_secret"), "resolvers",
                      json_object_get(keeper->request, "resolvers"), "parent_proxy",
-                     json_object_get(keeper->request, "parent_proxy"), "listen", "0.0.0.0", "authority",
-                     BT_GUEST_FOLDER "/config/authority.pem", "trust", BT_GUEST_FOLDER "/config/trust.pem",
-                     "pool", "tap", tap, "bridge", bridge);
+                     json_object_get(keeper->request, "parent_proxy"), "listen", "0.0.0.0", "workers",
+                     (int)gateway_workers(), "authority", BT_GUEST_FOLDER "/config/authority.pem", "trust",
+                     BT_GUEST_FOLDER "/config/trust.pem", "pool", "tap", tap, "bridge", bridge);
 }
 
 static json_t *orchestrator_document(const struct bt_keeper *keeper)
@@ -121,7 +130,7 @@ static int start_guest(struct bt_keeper *keeper, int tap_fd, struct bt_error *er
         .folder = keeper->folder,
         .root = &programs,
         .memory_bytes = is_gateway ? GATEWAY_MEMORY : ORCHESTRATOR_MEMORY,
-        .cpus = 1,
+        .cpus = is_gateway ? gateway_workers() : 1,
         .lease = &keeper->lease,
         .tap_fd = tap_fd,
         .files = files,

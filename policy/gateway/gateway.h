@@ -30,6 +30,7 @@ struct bt_gateway_settings {
     char *resolvers; /* comma-separated, for bt_resolver_new */
     struct bt_parent_proxy parent;
     uint32_t listen_address;
+    unsigned workers;                /* 1 to BT_WORKERS_MAX */
     struct bt_address_block pool[2]; /* of TAP and of bridge slots: never dialled */
 };
 
@@ -50,6 +51,7 @@ struct bt_gateway {
     TAILQ_HEAD(bt_session_list, bt_session) sessions;
     size_t session_count;
     size_t session_limit;
+    unsigned worker; /* which one this process is */
 };
 
 /* Whether a resolved address may be dialled: NULL, or the reason why not. */

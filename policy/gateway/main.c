@@ -1,8 +1,8 @@
 /* berth-gateway: the agents' only way out. `berth-gateway CONFIG`, see policy/gateway/README.md.
  *
  * Started by berth-init in a VM of its own (or by a container). Stages: configuration and listening sockets
- * as it was started; then it becomes BT_SERVICE_UID, gives up every file, and serves. It must not touch a
- * disk after that.
+ * as it was started; then it becomes BT_SERVICE_UID, starts its workers, gives up every file, and serves. It
+ * must not touch a disk after that.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,6 +21,7 @@
 #include "policy/gateway/session.h"
 #include "policy/gateway/tls.h"
 #include "policy/gateway/upstream.h"
+#include "policy/gateway/workers.h"
 #include "policy/rules/ports.h"
 #include "policy/rules/service.h"
 
@@ -170,7 +171,8 @@ static struct event_base *make_loop(void)
     return base;
 }
 
-static int make_outward(struct bt_gateway *gateway, struct bt_error *error)
+/* Before the workers, so that they have the keys of leaves and of tickets in common. */
+static int make_tls(struct bt_gateway *gateway, struct bt_error *error)
 {
     struct bt_gateway_settings *settings = &gateway->settings;
     struct bt_tls_settings tls = {
@@ -178,10 +180,14 @@ static int make_outward(struct bt_gateway *gateway, struct bt_error *error)
         .anchors = &settings->anchors,
         .anchor_count = 1,
     };
-    int result = bt_resolver_new(gateway->base, settings->resolvers, &gateway->resolver, error);
-    if (result == 0)
-        result = bt_tls_new(&tls, &gateway->tls, error);
+    int result = bt_tls_new(&tls, &gateway->tls, error);
     bt_buffer_wipe(&settings->authority);
+    return result;
+}
+
+static int make_outward(struct bt_gateway *gateway, struct bt_error *error)
+{
+    int result = bt_resolver_new(gateway->base, gateway->settings.resolvers, &gateway->resolver, error);
     if (result < 0)
         return result;
     gateway->channels = bt_channel_loop_new(gateway->base);
@@ -203,7 +209,7 @@ static int make_parts(struct program *program, struct bt_error *error)
     gateway->control = bt_control_new(gateway->base, gateway->settings.orchestrator_address,
                                       gateway->settings.orchestrator_port, gateway->settings.secret);
     gateway->agents = bt_agents_new(gateway->base, gateway->control, on_agent_change, gateway);
-    gateway->report = bt_report_new(gateway->base, gateway->control, gateway->agents);
+    gateway->report = bt_report_new(gateway->base, gateway->control, gateway->agents, gateway->worker);
     program->dns = bt_dns_server_new(gateway, bt_fd_take(&program->udp_fd));
     program->terminate = evsignal_new(gateway->base, SIGTERM, on_terminate, program);
     program->revalidate = event_new(gateway->base, -1, EV_PERSIST, on_revalidate, program);
@@ -259,9 +265,44 @@ static void free_parts(struct program *program)
     libevent_global_shutdown();
 }
 
+static void limit_sessions(struct bt_gateway *gateway)
+{
+    size_t sessions_max = SESSIONS_MAX / gateway->settings.workers;
+    size_t descriptors = bt_service_raise_descriptors(2 * sessions_max + DESCRIPTORS_SPARE);
+    gateway->session_limit =
+        descriptors > 2 * DESCRIPTORS_SPARE ? (descriptors - DESCRIPTORS_SPARE) / 2 : DESCRIPTORS_SPARE / 2;
+    if (gateway->session_limit > sessions_max)
+        gateway->session_limit = sessions_max;
+}
+
+static int work(struct program *program, struct bt_error *error)
+{
+    int result = make_parts(program, error);
+    if (result == 0)
+        result = bt_service_confine(NULL, error);
+    if (result < 0)
+        return result;
+    limit_sessions(&program->gateway);
+    if (program->gateway.worker == 0)
+        (void)fprintf(stderr, "berth-gateway: ready\n");
+    (void)event_base_dispatch(program->gateway.base);
+    return 0;
+}
+
+/* What listens must end with the workers, not with their watcher. */
+static int watch(struct program *program, const struct bt_workers *workers, struct bt_error *error)
+{
+    for (size_t i = 0; i < LISTENERS; i++)
+        bt_fd_close(&program->tcp_fds[i]);
+    bt_fd_close(&program->udp_fd);
+    int result = bt_service_confine(NULL, error);
+    return result < 0 ? result : bt_workers_watch(workers, error);
+}
+
 static int start(struct program *program, const char *path, struct bt_error *error)
 {
     struct bt_gateway *gateway = &program->gateway;
+    struct bt_workers workers;
     /* OpenSSL's own configuration file has no say here. */
     (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL);
     int result = bt_gateway_settings_load(path, &gateway->settings, error);
@@ -272,19 +313,15 @@ static int start(struct program *program, const char *path, struct bt_error *err
     if (result == 0)
         result = bt_service_become_user(NULL, error);
     if (result == 0)
-        result = make_parts(program, error);
-    if (result == 0)
-        result = bt_service_confine(NULL, error);
+        result = make_tls(gateway, error);
+    if (result == 0 && gateway->settings.workers > 1)
+        result = bt_workers_start(&workers, gateway->settings.workers, error);
     if (result < 0)
         return result;
-    size_t descriptors = bt_service_raise_descriptors(2 * SESSIONS_MAX + DESCRIPTORS_SPARE);
-    gateway->session_limit =
-        descriptors > 2 * DESCRIPTORS_SPARE ? (descriptors - DESCRIPTORS_SPARE) / 2 : DESCRIPTORS_SPARE / 2;
-    if (gateway->session_limit > SESSIONS_MAX)
-        gateway->session_limit = SESSIONS_MAX;
-    (void)fprintf(stderr, "berth-gateway: ready\n");
-    (void)event_base_dispatch(gateway->base);
-    return 0;
+    gateway->worker = (unsigned)result;
+    return gateway->settings.workers > 1 && gateway->worker == gateway->settings.workers
+               ? watch(program, &workers, error)
+               : work(program, error);
 }
 
 int main(int argument_count, char **arguments)

@@ -22,6 +22,7 @@
 struct bt_report {
     struct bt_control *control;
     struct bt_agents *agents;
+    unsigned worker;
     struct event *flush;
     struct event *alive;
     json_t *queue;     /* array of records, oldest first */
@@ -157,6 +158,7 @@ static void send_decisions(struct bt_report *report)
 
 struct collection {
     json_t *entries;
+    unsigned worker;
     bool wants_all; /* after a report was lost, or the orchestrator may have started anew */
 };
 
@@ -169,16 +171,16 @@ static void collect(void *context, struct bt_agent *agent)
     const struct bt_agent_counters *counters = &agent->counters;
     (void)json_array_append_new(
         collection->entries,
-        json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "slot", (int)agent->slot, "generation",
-                  (json_int_t)agent->generation, "dns_questions", (json_int_t)counters->dns_questions,
-                  "upstream_questions", (json_int_t)counters->upstream_questions, "allowed",
-                  (json_int_t)counters->allowed, "refused", (json_int_t)counters->refused, "bytes",
-                  (json_int_t)counters->bytes));
+        json_pack("{s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "worker", (int)collection->worker, "slot",
+                  (int)agent->slot, "generation", (json_int_t)agent->generation, "dns_questions",
+                  (json_int_t)counters->dns_questions, "upstream_questions",
+                  (json_int_t)counters->upstream_questions, "allowed", (json_int_t)counters->allowed,
+                  "refused", (json_int_t)counters->refused, "bytes", (json_int_t)counters->bytes));
 }
 
 static void send_counters(struct bt_report *report, bool wants_all)
 {
-    struct collection collection = {json_array(), wants_all || !report->was_answered};
+    struct collection collection = {json_array(), report->worker, wants_all || !report->was_answered};
     report->has_news = false;
     report->is_counting = true;
     bt_agents_visit(report->agents, collect, &collection);
@@ -207,11 +209,13 @@ static void on_alive(evutil_socket_t fd, short what, void *context)
     schedule(report->alive, report->was_answered ? ALIVE_MS : RETRY_MS);
 }
 
-struct bt_report *bt_report_new(struct event_base *base, struct bt_control *control, struct bt_agents *agents)
+struct bt_report *bt_report_new(struct event_base *base, struct bt_control *control, struct bt_agents *agents,
+                                unsigned worker)
 {
     struct bt_report *report = bt_new(1, sizeof(*report));
     report->control = control;
     report->agents = agents;
+    report->worker = worker;
     report->queue = json_array();
     report->flush = evtimer_new(base, on_flush, report);
     report->alive = evtimer_new(base, on_alive, report);

@@ -23,8 +23,9 @@ struct bt_decision {
     uint32_t address; /* dialled; 0: none */
 };
 
-struct bt_report *bt_report_new(struct event_base *base, struct bt_control *control,
-                                struct bt_agents *agents);
+/* worker: whose counters they are (workers.h). */
+struct bt_report *bt_report_new(struct event_base *base, struct bt_control *control, struct bt_agents *agents,
+                                unsigned worker);
 struct bt_report *bt_report_free(struct bt_report *report);
 
 /* Queues a record about an agent, known or not, and counts it as allowed or refused. */

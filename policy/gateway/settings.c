@@ -8,6 +8,7 @@
 #include "lib/memory.h"
 #include "policy/gateway/gateway.h"
 #include "policy/gateway/http.h"
+#include "policy/gateway/workers.h"
 #include "policy/rules/ports.h"
 #include "policy/rules/service.h"
 
@@ -102,6 +103,17 @@ static int load_block(const json_t *pool, const char *key, uint32_t fallback, un
     return 0;
 }
 
+static int load_workers(struct bt_gateway_settings *settings, struct bt_error *error)
+{
+    const json_t *workers = json_object_get(settings->document, "workers");
+    json_int_t count = workers == NULL ? 1 : json_integer_value(workers);
+    if (count < 1 || count > BT_WORKERS_MAX)
+        return bt_fail(error, BT_EXIT_ERROR, EINVAL, NULL,
+                       "configuration: \"workers\" is not a number from 1 to %d", BT_WORKERS_MAX);
+    settings->workers = (unsigned)count;
+    return 0;
+}
+
 #define PEM_MAX (8UL * 1024 * 1024)
 
 static int add_anchors(struct bt_buffer *anchors, const char *path, struct bt_error *error)
@@ -154,6 +166,8 @@ static int load_all(struct bt_gateway_settings *settings, struct bt_error *error
     if (result == 0 && listen_on != NULL && bt_ipv4_parse(listen_on, &settings->listen_address) < 0)
         result =
             bt_fail(error, BT_EXIT_ERROR, EINVAL, NULL, "configuration: \"listen\" is not an IPv4 address");
+    if (result == 0)
+        result = load_workers(settings, error);
     if (result == 0)
         result = load_block(pool, "tap", BT_BLOCK_TAP, 21, &settings->pool[0], error);
     if (result == 0)

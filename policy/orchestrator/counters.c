@@ -9,13 +9,14 @@
 
 static const char *const names[] = {"dns_questions", "upstream_questions", "allowed", "refused", "bytes"};
 #define NAMES BT_ARRAY_LENGTH(names)
+#define WORKERS_MAX 8 /* of a gateway */
 
 struct entry {
     uint32_t generation;
     bool is_used;
     int64_t reported_ms;
-    uint64_t earlier[NAMES]; /* of gateways that ended */
-    uint64_t current[NAMES]; /* of the one that reports now */
+    uint64_t earlier[NAMES];              /* of gateways that ended */
+    uint64_t current[WORKERS_MAX][NAMES]; /* of the one that reports now, by worker */
 };
 
 struct bt_counters {
@@ -37,9 +38,11 @@ int bt_counters_report(struct bt_counters *counters, const json_t *entry, int64_
 {
     json_int_t slot = json_integer_value(json_object_get(entry, "slot"));
     json_int_t generation = json_integer_value(json_object_get(entry, "generation"));
+    json_int_t worker = json_integer_value(json_object_get(entry, "worker"));
     uint64_t values[NAMES];
     if (!json_is_integer(json_object_get(entry, "slot")) || slot < 0 ||
-        slot >= (json_int_t)BT_ARRAY_LENGTH(counters->slots) || generation < 0 || generation > UINT32_MAX)
+        slot >= (json_int_t)BT_ARRAY_LENGTH(counters->slots) || generation < 0 || generation > UINT32_MAX ||
+        worker < 0 || worker >= WORKERS_MAX)
         return -EINVAL;
     for (size_t i = 0; i < NAMES; i++) {
         const json_t *value = json_object_get(entry, names[i]);
@@ -50,12 +53,13 @@ int bt_counters_report(struct bt_counters *counters, const json_t *entry, int64_
     struct entry *kept = &counters->slots[slot];
     if (!kept->is_used || kept->generation != (uint32_t)generation)
         *kept = (struct entry){.is_used = true, .generation = (uint32_t)generation};
+    uint64_t *current = kept->current[worker];
     bool is_restarted = false;
     for (size_t i = 0; i < NAMES; i++)
-        is_restarted = is_restarted || values[i] < kept->current[i];
+        is_restarted = is_restarted || values[i] < current[i];
     for (size_t i = 0; i < NAMES && is_restarted; i++)
-        kept->earlier[i] += kept->current[i];
-    memcpy(kept->current, values, sizeof(values));
+        kept->earlier[i] += current[i];
+    memcpy(current, values, sizeof(values));
     kept->reported_ms = now_ms;
     return 0;
 }
@@ -69,9 +73,12 @@ json_t *bt_counters_get(const struct bt_counters *counters, uint16_t slot, uint3
         counters->slots[slot].generation == generation)
         kept = &counters->slots[slot];
     json_t *document = json_pack("{s:i, s:I}", "slot", (int)slot, "generation", (json_int_t)generation);
-    for (size_t i = 0; i < NAMES; i++)
-        json_object_set_new(document, names[i],
-                            json_integer((json_int_t)kept->earlier[i] + (json_int_t)kept->current[i]));
+    for (size_t i = 0; i < NAMES; i++) {
+        uint64_t sum = kept->earlier[i];
+        for (size_t worker = 0; worker < WORKERS_MAX; worker++)
+            sum += kept->current[worker][i];
+        json_object_set_new(document, names[i], json_integer((json_int_t)sum));
+    }
     json_object_set_new(document, "age_ms",
                         kept->is_used ? json_integer((json_int_t)(now_ms - kept->reported_ms)) : json_null());
     return document;

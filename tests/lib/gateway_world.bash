@@ -71,7 +71,7 @@ gateway_config() { # PARENT
     cat <<END
 {"orchestrator": "127.0.0.1:7400", "secret": "$secret", "resolvers": ["203.0.113.53"], "parent_proxy": $1,
  "authority": "$work/authority.both", "trust": ["$work/ca.pem"],
- "listen": "0.0.0.0", "pool": {"tap": "10.243.0.0/23", "bridge": "10.242.0.0/19"}}
+ "listen": "0.0.0.0", "workers": ${GATEWAY_WORKERS:-1}, "pool": {"tap": "10.243.0.0/23", "bridge": "10.242.0.0/19"}}
 END
 }
 
