@@ -313,9 +313,9 @@ def umask_folder_priority():
         os.umask(umask)
         os.nice(19)
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        libc.prctl(26, 2, 0, 0, 0)  # PR_SET_TSC: reading the clock is a SIGSEGV
         libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
         libc.personality(0x0040000 | 0x0400000)  # no random addresses, readable is executable
+        libc.prctl(26, 2, 0, 0, 0)  # PR_SET_TSC: reading the clock is a SIGSEGV, for Python, too, so this comes last
     for umask in (0, 0o777):
         one = call(prepare=lambda umask=umask: prepare(umask))
         expect(SERVES, one.status, f"status with umask {umask:o} ({one.said!r})")
