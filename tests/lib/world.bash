@@ -10,7 +10,7 @@
 # With BERTH_TEST_BACKEND=docker in its environment a script gets a world with a container engine of its own, and agents
 # of the backend docker; with BERTH_TEST_RUNTIME=runsc the engine has gVisor as well. That takes the machine's own root,
 # since an engine needs devices and control groups: there is no user namespace then, all others are new as ever. The
-# engine's data lie below /var/tmp/berth-world-docker. docker_start, docker_kill; DOCKER_LOG.
+# engine's data lie below /var/tmp/berth-world-docker. docker_start, docker_start_again; DOCKER_PID, DOCKER_LOG.
 #
 # Addresses: the world's own "host" is 198.51.100.2; the internet answers on 203.0.113.10 (web), 203.0.113.53 (DNS) and
 # 203.0.113.99 (a public address that no route allows). Variables: WORLD (folder for the script's own files;
@@ -102,11 +102,11 @@ END
     return 1
 }
 
-docker_kill() {
-    kill -KILL "$DOCKER_PID"
+# An engine that was killed comes again. Not in a subshell: the engine would end with that.
+docker_start_again() {
     wait "$DOCKER_PID" 2>/dev/null
     rm -f /run/docker.pid
-    return 0
+    docker_start
 }
 
 docker_end() {
