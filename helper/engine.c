@@ -66,12 +66,11 @@ void bt_engine_bind_lease(struct bt_engine *engine, struct bt_connection *connec
     bt_admission_set_leased(&engine->admission, connection->uid, true);
 }
 
-void bt_engine_end_lease(struct bt_engine *engine, struct bt_connection *connection)
+struct bt_lease bt_engine_end_lease(struct bt_engine *engine, struct bt_connection *connection)
 {
-    bt_require(connection->state == BT_CONNECTION_LEASED,
-               "engine: a connection without its lease, or the reverse");
     const struct bt_lease *found = bt_ledger_find(&engine->ledger, connection->slot, BT_HOLD_LIVE);
-    bt_require(found, "engine: a connection without its lease, or the reverse");
+    bt_require(connection->state == BT_CONNECTION_LEASED && found,
+               "engine: a connection without its lease, or the reverse");
     struct bt_lease lease = *found;
     bt_ledger_remove(&engine->ledger, lease.slot);
     bt_engine_release_slot(engine, &lease);
@@ -79,6 +78,7 @@ void bt_engine_end_lease(struct bt_engine *engine, struct bt_connection *connect
     connection->slot = 0;
     connection->deadline_ms = now_ms(engine) + BT_IDLE_DEADLINE_MS;
     bt_admission_set_leased(&engine->admission, connection->uid, false);
+    return lease;
 }
 
 static void end_adoption(struct bt_engine *engine)
@@ -145,7 +145,7 @@ static void handle_kernel_events(struct bt_engine *engine)
 
 /* ---- connections --------------------------------------------------------------------------------------- */
 
-static struct bt_admission *admission_of(struct bt_engine *engine, bool is_status_only)
+struct bt_admission *bt_engine_admission(struct bt_engine *engine, bool is_status_only)
 {
     return is_status_only ? &engine->status_admission : &engine->admission;
 }
@@ -153,14 +153,11 @@ static struct bt_admission *admission_of(struct bt_engine *engine, bool is_statu
 static void close_connection(struct bt_engine *engine, struct bt_connection *connection)
 {
     if (connection->state == BT_CONNECTION_LEASED) {
-        const struct bt_lease *found = bt_ledger_find(&engine->ledger, connection->slot, BT_HOLD_LIVE);
-        bt_require(found, "engine: a connection without its lease, or the reverse");
-        struct bt_lease lease = *found;
-        bt_engine_end_lease(engine, connection);
+        struct bt_lease lease = bt_engine_end_lease(engine, connection);
         (void)bt_record_event(engine, "EOF", connection->uid, &lease, 0);
     }
     bt_fd_close(&connection->fd); /* leaves the epoll set with it: nobody else has this descriptor */
-    bt_admission_leave(admission_of(engine, connection->is_status_only), connection->uid, false);
+    bt_admission_leave(bt_engine_admission(engine, connection->is_status_only), connection->uid, false);
     connection->state = BT_CONNECTION_CLOSED;
 }
 
@@ -194,8 +191,8 @@ static int enter(struct bt_engine *engine, uint32_t uid, bool is_status_only)
     unsigned reserved_total = is_status_only ? 0 : engine->ledger.reserved;
     for (;;) {
         uint32_t heaviest_uid = 0;
-        int error = bt_admission_enter(admission_of(engine, is_status_only), uid, reserved, reserved_total,
-                                       now_ms(engine), &heaviest_uid);
+        int error = bt_admission_enter(bt_engine_admission(engine, is_status_only), uid, reserved,
+                                       reserved_total, now_ms(engine), &heaviest_uid);
         if (error != -EBUSY)
             return error;
         close_oldest_spare(engine, heaviest_uid, is_status_only);
@@ -217,7 +214,7 @@ static int admit(struct bt_engine *engine, int fd, uint32_t uid, bool is_status_
     engine->next_serial = serial >= SERIAL_MAX ? 1 : serial + 1;
     error = watch(engine, fd, serial, (uint32_t)(connection - engine->connections));
     if (error < 0) {
-        bt_admission_leave(admission_of(engine, is_status_only), uid, false);
+        bt_admission_leave(bt_engine_admission(engine, is_status_only), uid, false);
         return error;
     }
     *connection = (struct bt_connection){.fd = fd,
@@ -341,7 +338,7 @@ static bool send_reply(const struct bt_connection *connection, const struct bt_r
 static bool answer(struct bt_engine *engine, struct bt_connection *connection,
                    const struct bt_request *request, struct bt_reply *reply, int *passed_fd)
 {
-    struct bt_admission *admission = admission_of(engine, connection->is_status_only);
+    struct bt_admission *admission = bt_engine_admission(engine, connection->is_status_only);
     reply->status = check_order(engine, connection, request);
     if (reply->status != BT_STATUS_OK)
         return true;
@@ -365,7 +362,7 @@ static void record(struct bt_engine *engine, struct bt_connection *connection,
     if (bt_record_answer(engine, connection, request, reply->status, held) == 0 || !is_grant)
         return;
     bt_fd_close(passed_fd);
-    bt_engine_end_lease(engine, connection);
+    (void)bt_engine_end_lease(engine, connection);
     memset(&reply->body, 0, sizeof(reply->body));
     reply->status = BT_STATUS_KERNEL;
 }

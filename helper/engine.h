@@ -87,8 +87,11 @@ int bt_engine_step(struct bt_engine *engine, int timeout_max_ms) BT_MUST_CHECK;
 int bt_engine_admit(struct bt_engine *engine, int fd, uint32_t uid) BT_MUST_CHECK;
 int bt_engine_admit_status(struct bt_engine *engine, int fd, uint32_t uid) BT_MUST_CHECK;
 
-/* For verbs.c. Ends the connection's lease in kernel and ledger; the connection stays. */
-void bt_engine_end_lease(struct bt_engine *engine, struct bt_connection *connection);
+/* The limits that a connection is held to: those of its socket. */
+struct bt_admission *bt_engine_admission(struct bt_engine *engine, bool is_status_only);
+
+/* For verbs.c. Ends the connection's lease in kernel and ledger; the connection stays. What it held. */
+struct bt_lease bt_engine_end_lease(struct bt_engine *engine, struct bt_connection *connection);
 void bt_engine_bind_lease(struct bt_engine *engine, struct bt_connection *connection, uint16_t slot);
 /* Compares with the kernel and repairs now; engine->is_healthy tells the outcome. */
 void bt_engine_reconcile(struct bt_engine *engine);

@@ -31,6 +31,9 @@ struct bt_lease_table {
     size_t count;
 };
 
+/* Milliseconds of CLOCK_BOOTTIME, which deadlines in the kernel are in. */
+uint64_t bt_boottime_ms(void);
+
 struct bt_kernel_config {
     struct bt_pool pool;
     bool deny_private_uplink; /* gateways may not dial RFC 1918 addresses except resolvers[] */

@@ -222,25 +222,13 @@ int bt_kernel_provision(struct bt_kernel *kernel, struct bt_lease ret_leases[BT_
 
 /* ---- transactions, and what an ambiguous answer meant ----------------------------------------------- */
 
-static bool is_ambiguous(int error)
-{
-    return error == -EAGAIN || error == -ENOBUFS;
-}
-
-/* Commits; when it cannot be told whether the kernel acted, asks for the lease's record: a transaction is
- * whole. */
+/* A transaction is whole, so the lease's record tells. */
 static int commit_lease(struct bt_kernel *kernel, struct bt_batch *batch, enum bt_set record, int ifindex,
                         bool is_wanted)
 {
-    int error = bt_transaction_commit(kernel, batch);
-    if (!is_ambiguous(error))
-        return error;
     struct bt_element element;
     bt_element_interface(record, ifindex, &element);
-    int found = bt_element_get(kernel, &element);
-    if (found < 0 && found != -ENOENT)
-        return found;
-    return (found == 0) == is_wanted ? 0 : -EIO;
+    return bt_transaction_commit_certain(kernel, batch, &element, is_wanted);
 }
 
 /* The same, where the record is there before and after, and says whether it is sealed. */
@@ -249,7 +237,7 @@ static int commit_seal(struct bt_kernel *kernel, struct bt_batch *batch, int ifi
     struct bt_lease lease = {.is_sealed = false};
     uint64_t ignored_ms;
     int error = bt_transaction_commit(kernel, batch);
-    if (!is_ambiguous(error))
+    if (!bt_is_ambiguous(error))
         return error;
     struct bt_element element;
     bt_element_interface(BT_SET_LEASES, ifindex, &element);
@@ -296,7 +284,8 @@ int bt_kernel_lease(struct bt_kernel *kernel, struct bt_lease_table table, const
         return error;
     *slot = (struct bt_slot){.state = BT_SLOT_CLEAN, .ifindex = ifindex, .lease = *lease};
     error = add_rules(kernel, table, lease);
-    if (is_ambiguous(error)) /* not even reading back told: collect writes all elements anew, without these */
+    if (bt_is_ambiguous(
+            error)) /* not even reading back told: collect writes all elements anew, without these */
         slot->state = BT_SLOT_STUCK;
     if (error < 0)
         bt_link_discard(kernel, lease, ifindex);
@@ -436,7 +425,7 @@ int bt_kernel_reserve_all(struct bt_kernel *kernel, struct bt_lease_table live, 
     uint64_t old_deadline_ms = kernel->reserved_deadline_ms;
     kernel->reserved_deadline_ms = deadline_ms;
     int error = kernel->is_outdated ? 0 : reserve(kernel, live);
-    if (is_ambiguous(error))
+    if (bt_is_ambiguous(error))
         error = reserve(kernel, live); /* it says the same whatever became of the first */
     if (error == 0)
         set_states(kernel, live, BT_SLOT_RESERVED);

@@ -186,9 +186,6 @@ const struct nlattr *bt_attribute_find(struct bt_attributes walk, uint16_t type)
 /* The attribute's value when it has exactly this length, else fallback. */
 uint32_t bt_attribute_u32(const struct nlattr *attribute, uint32_t fallback);
 
-/* Milliseconds of CLOCK_BOOTTIME. */
-uint64_t bt_boottime_ms(void);
-
 /* ---- kernel_linux_table.c --------------------------------------------------------------------------------
  */
 
@@ -270,6 +267,12 @@ void bt_state_write(const struct bt_kernel *kernel, struct bt_batch *batch, uint
  * When is_new, the sets are known to be empty. Commits. */
 int bt_elements_rewrite(struct bt_kernel *kernel, struct bt_batch *batch, struct bt_lease_table live,
                         bool is_new) BT_MUST_CHECK;
+
+/* No answer came that tells whether the kernel acted. */
+bool bt_is_ambiguous(int error);
+/* Commits; where no answer tells, what became of it is read back: is element there now, as it should be? */
+int bt_transaction_commit_certain(struct bt_kernel *kernel, struct bt_batch *batch,
+                                  const struct bt_element *element, bool is_wanted) BT_MUST_CHECK;
 
 /* ---- kernel_linux_link.c ---------------------------------------------------------------------------------
  */

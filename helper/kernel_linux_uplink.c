@@ -123,13 +123,7 @@ static int write_borrowed(struct bt_kernel *kernel, int ifindex, bool is_added)
     bt_element_interface(BT_SET_BORROWED, ifindex, &element);
     bt_transaction_start(kernel, &batch);
     bt_element_write(&batch, is_added ? NFT_MSG_NEWSETELEM : NFT_MSG_DELSETELEM, &element);
-    int error = bt_transaction_commit(kernel, &batch);
-    if (error != -EAGAIN && error != -ENOBUFS)
-        return error;
-    int found = bt_element_get(kernel, &element); /* did the kernel act? */
-    if (found < 0 && found != -ENOENT)
-        return found;
-    return (found == 0) == is_added ? 0 : -EIO;
+    return bt_transaction_commit_certain(kernel, &batch, &element, is_added);
 }
 
 static struct bt_uplink *find_uplink(struct bt_kernel *kernel, int ifindex)

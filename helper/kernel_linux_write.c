@@ -92,3 +92,23 @@ int bt_elements_rewrite(struct bt_kernel *kernel, struct bt_batch *batch, struct
     }
     return bt_transaction_commit(kernel, batch);
 }
+
+/* ---- certainty ---------------------------------------------------------------------------------------- */
+
+bool bt_is_ambiguous(int error)
+{
+    return error == -EAGAIN || error == -ENOBUFS;
+}
+
+int bt_transaction_commit_certain(struct bt_kernel *kernel, struct bt_batch *batch,
+                                  const struct bt_element *element, bool is_wanted)
+{
+    struct bt_element found = *element;
+    int error = bt_transaction_commit(kernel, batch);
+    if (!bt_is_ambiguous(error))
+        return error;
+    error = bt_element_get(kernel, &found);
+    if (error < 0 && error != -ENOENT)
+        return error;
+    return (error == 0) == is_wanted ? 0 : -EIO;
+}

@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "helper/accounts.h"
@@ -84,14 +83,6 @@ static int parse_options(int count, char **arguments, struct options *ret_option
     }
     *ret_options = options;
     return 0;
-}
-
-static uint64_t boottime_ms(void)
-{
-    struct timespec now;
-    if (clock_gettime(CLOCK_BOOTTIME, &now) < 0)
-        return 1;
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 /* What an account is for, and what gives its number instead. */
@@ -274,7 +265,7 @@ static int serve(const struct bt_config *config, const struct opened *opened)
         .pool = config->kernel.pool,
         .quota = config->quota < config->kernel.pool.slots ? config->quota : config->kernel.pool.slots,
         .admission = config->admission,
-        .now_ms = boottime_ms,
+        .now_ms = bt_boottime_ms,
         .audit = opened->audit,
     };
     int error = bt_engine_start(&engine, &options, opened->kernel, opened->listen_fd);

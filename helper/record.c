@@ -39,17 +39,18 @@ static bool is_query(enum bt_verb verb)
     return verb == BT_VERB_HELLO || verb == BT_VERB_STATUS || verb == BT_VERB_COUNTERS;
 }
 
-static struct bt_admission *admission_of(struct bt_engine *engine, bool is_status_only)
+static void schedule_summary(struct bt_engine *engine)
 {
     if (engine->summary_due_ms == 0)
         engine->summary_due_ms = engine->options.now_ms() + BT_RECORD_SUMMARY_MS;
-    return is_status_only ? &engine->status_admission : &engine->admission;
 }
 
 static void count(struct bt_engine *engine, uint32_t uid, bool is_status_only, bool is_refused)
 {
-    if (engine->options.audit)
-        bt_admission_count(admission_of(engine, is_status_only), uid, is_refused);
+    if (!engine->options.audit)
+        return;
+    bt_admission_count(bt_engine_admission(engine, is_status_only), uid, is_refused);
+    schedule_summary(engine);
 }
 
 /* Nobody can push others' lines out of the ring with requests that are refused anyway. */
@@ -58,7 +59,8 @@ static void write_refusal(struct bt_engine *engine, const struct bt_connection *
 {
     if (!engine->options.audit)
         return;
-    if (bt_admission_take_line(admission_of(engine, connection->is_status_only), connection->uid))
+    schedule_summary(engine); /* which renews the lines, too */
+    if (bt_admission_take_line(bt_engine_admission(engine, connection->is_status_only), connection->uid))
         (void)write_event(engine, event);
     else
         count(engine, connection->uid, connection->is_status_only, true);

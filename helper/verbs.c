@@ -291,7 +291,7 @@ static enum bt_status answer_release(struct bt_engine *engine, struct bt_connect
     (void)request;
     (void)reply;
     (void)ret_passed_fd;
-    bt_engine_end_lease(engine, connection);
+    (void)bt_engine_end_lease(engine, connection);
     return BT_STATUS_OK;
 }
 
