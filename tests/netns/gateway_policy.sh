@@ -45,6 +45,7 @@ for name in $(printf 'a%.0s' {1..32}) Upper under_score -first; do
 done
 equal "credentials are another version" '{"policy_version":2}' "$(register_with "$rules" "$(credentials)")"
 equal "the same again is not" '{"policy_version":2}' "$(register_with "$rules" "$(credentials)")"
+# shellcheck disable=SC2030 # a key for this one question
 equal "a version that does not rise with a change is refused" '"policy_version" is 2, and the next one of slot 3 is 3' \
     "$(key=$(openssl rand -hex 32) && register_with '' "$(credentials)" ', "policy_version": 2' | json 'd["error"]')"
 equal "and changes nothing, not even the key" open \
@@ -127,6 +128,7 @@ check "before its end" not grep -q 'drip 299' drip.out
 register_with "$rules" "$(credentials)" >/dev/null
 equal "agents are listed with the state of their credentials" open \
     "$(api GET agents | json '[a["credentials"] for a in d["agents"] if a["slot"] == 3][0]')"
+# shellcheck disable=SC2031 # the script's own key
 values=("$old" "$changed" "${second#agent:}" "$canary" "$key")
 absent() { # FILE...
     local value file
