@@ -112,7 +112,14 @@ harness() { # NAME AGENT-HEADER PROVIDER HOST
 for name in $WORLD_IMAGES; do
     case $name in
     claude) harness claude claude-cli anthropic api.anthropic.com ;;
-    codex) harness codex codex_exec openai api.openai.com ;;
+    codex)
+        harness codex codex_exec openai api.openai.com
+        equal "codex had a WebSocket" True "$(models codex_exec "all(e['transport'] == 'websocket' for e in m)")"
+        touch "$WORLD/internet/no-websocket"
+        as 1000 berth credential set openai <"$keys/openai" >/dev/null
+        check_status "codex does without one as well" 0 "The file is changed" berth spawn codex --name plain --prompt "Go on"
+        equal "by streams" True "$(models codex_exec "m[-1]['transport'] == 'stream' and m[-1]['credential'] == '$(cat "$keys/openai")'")"
+        ;;
     pi) harness pi pi/ anthropic api.anthropic.com ;;
     esac
 done

@@ -5,14 +5,15 @@ own tool for commands run COMMAND in its workspace, and the answer to the tool's
 noted: the credential, and what the tool had to say.
 
     Anthropic's Messages (claude, pi): POST /v1/messages, server-sent events, blocks of type tool_use
-    OpenAI's Responses (codex): POST /v1/responses, server-sent events, calls of its custom tool exec; 426 to its question for
-    a WebSocket
+    OpenAI's Responses (codex): POST /v1/responses, server-sent events, calls of its custom tool exec; and the same over a
+    WebSocket, which it asks for first (426 if a file "no-websocket" is beside the origin's folder)
 
-The key comes back in a comment of each stream, as from a provider that is careless. While a file "hold" is beside the
-origin's folder, the last answer waits. Without a credential: 401, as the real ones say it.
+The key comes back in a comment of each stream, as from a provider that is careless (not in a WebSocket, which a gateway
+would end for it). While a file "hold" is beside the origin's folder, the last answer waits. Without a credential: 401.
 """
 import json
 import os
+import struct
 import time
 
 HOSTS = ("api.anthropic.com", "api.openai.com")
@@ -103,18 +104,73 @@ def credential(headers):
     return value if scheme.lower() == "bearer" else headers.get("x-api-key", "")
 
 
+def is_there(origin, name):
+    return os.path.exists(os.path.join(origin.root, os.pardir, name))
+
+
+def wait_while_held(origin, answer):
+    while answer.result is not None and is_there(origin, "hold"):
+        time.sleep(0.1)
+
+
+def note(origin, answer, key, transport):
+    origin.log.write(event="model", host=origin.headers.get("Host"), credential=key, tool_result=answer.result,
+                     agent=origin.headers.get("User-Agent"), transport=transport)
+
+
 def send_events(origin, answer, key):
     origin.send_response(200)
     origin.send_header("Content-Type", "text/event-stream")
     origin.send_header("Transfer-Encoding", "chunked")
     origin.end_headers()
     origin.wfile.write(b"%x\r\n: %s\n\n\r\n" % (len(key) + 4, key.encode()))
-    while answer.result is not None and os.path.exists(os.path.join(origin.root, os.pardir, "hold")):
-        time.sleep(0.1)
+    wait_while_held(origin, answer)
     for data in answer.events():
         origin.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         origin.wfile.flush()
     origin.wfile.write(b"0\r\n\r\n")
+
+
+def read_message(origin):
+    """The next text of a WebSocket, whole; None at its end."""
+    message = b""
+    while len(head := origin.rfile.read(2)) == 2:
+        length = head[1] & 127
+        if length > 125:
+            length, = struct.unpack("!H" if length == 126 else "!Q", origin.rfile.read(2 if length == 126 else 8))
+        mask, data = origin.rfile.read(4), origin.rfile.read(length)
+        data = (int.from_bytes(data, "big") ^ int.from_bytes((mask * (length // 4 + 1))[:length], "big")).to_bytes(length, "big")
+        kind = head[0] & 15
+        if kind == 8:
+            return None
+        if kind == 9:
+            send_frame(origin, 10, data)
+        elif kind in (0, 1):
+            message += data
+            if head[0] & 128:
+                return message
+    return None
+
+
+def send_frame(origin, kind, data):
+    length = len(data)
+    head = bytes([128 | kind, length]) if length < 126 else bytes([128 | kind, 126]) + struct.pack("!H", length)
+    origin.wfile.write(head + data)
+    origin.wfile.flush()
+
+
+def serve_websocket(origin, key):
+    """Each message is a request, each event of its answer a message."""
+    origin.accept_websocket()
+    while message := read_message(origin):
+        request = json.loads(message)
+        if request.get("type") != "response.create":
+            continue
+        answer = Responses(request)
+        note(origin, answer, key, "websocket")
+        wait_while_held(origin, answer)
+        for data in answer.events():
+            send_frame(origin, 1, data.split(b"data: ", 1)[1].strip())
 
 
 def send_error(origin, status, kind):
@@ -134,13 +190,14 @@ def serve(origin, path, body):
         send_error(origin, 404, "not_found_error")
     elif not key:
         send_error(origin, 401, "authentication_error")
-    elif origin.headers.get("Upgrade", "").lower() == "websocket":
+    elif origin.headers.get("Upgrade", "").lower() == "websocket" and is_there(origin, "no-websocket"):
         send_error(origin, 426, "upgrade_required")
+    elif origin.headers.get("Upgrade", "").lower() == "websocket":
+        serve_websocket(origin, key)
     else:
         request = json.loads(body)
         answer = (Messages if path == "/v1/messages" else Responses)(request)
-        origin.log.write(event="model", host=origin.headers.get("Host"), credential=key, tool_result=answer.result,
-                         agent=origin.headers.get("User-Agent"), is_stream=bool(request.get("stream")))
+        note(origin, answer, key, "stream" if request.get("stream") else "document")
         if request.get("stream"):
             send_events(origin, answer, key)
         else:
