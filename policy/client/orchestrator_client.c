@@ -87,6 +87,23 @@ int bt_orchestrator_get(const struct bt_orchestrator *orchestrator, const char *
     return call_api(&call, ret_document, error);
 }
 
+int bt_orchestrator_get_within(const struct bt_orchestrator *orchestrator, const char *path, long timeout_ms,
+                               json_t **ret_document, struct bt_error *error)
+{
+    struct call call = {orchestrator, "GET", path, NULL, timeout_ms};
+    return call_api(&call, ret_document, error);
+}
+
+int bt_orchestrator_put(const struct bt_orchestrator *orchestrator, const char *path, const json_t *document,
+                        struct bt_error *error)
+{
+    bt_auto_free char *text = json_dumps(document, JSON_COMPACT);
+    if (text == NULL)
+        return bt_fail(error, BT_EXIT_ERROR, EINVAL, NULL, "cannot write a call to the orchestrator");
+    struct call call = {orchestrator, "PUT", path, text, CALL_TIMEOUT_MS};
+    return call_api(&call, NULL, error);
+}
+
 /* What an agent has that must not leave it, most first: an orchestrator of an older berth refuses members
  * that it does not know. */
 enum known_secrets { KNOWN_NONE, KNOWN_CANARY, KNOWN_ALL };

@@ -41,6 +41,13 @@ int bt_orchestrator_unregister(const struct bt_orchestrator *orchestrator, uint1
 /* GET /v1/agents, /v1/counters/{slot}, /v1/decisions?slot=&generation=&after=ID&limit=: owned JSON. */
 int bt_orchestrator_get(const struct bt_orchestrator *orchestrator, const char *path, json_t **ret_document,
                         struct bt_error *error);
+/* The same, for who would rather do without than wait longer. */
+int bt_orchestrator_get_within(const struct bt_orchestrator *orchestrator, const char *path, long timeout_ms,
+                               json_t **ret_document, struct bt_error *error);
+/* PUT of a document that is not a registration: /v1/approvals/{number}. -ENOENT: there is nothing at that
+ * path (any more). */
+int bt_orchestrator_put(const struct bt_orchestrator *orchestrator, const char *path, const json_t *document,
+                        struct bt_error *error);
 /* Whether a gateway has fetched a token and reported within the last seconds (health document's
  * "gateway_seen"). */
 int bt_orchestrator_wait_gateway(const struct bt_orchestrator *orchestrator, int deadline_ms, int wait_fd,

@@ -56,6 +56,7 @@ static void free_agent(struct bt_agents *agents, struct bt_agent *agent)
     agents->count--;
     bt_policy_free(agent->policy);
     bt_credentials_free(agent->credentials);
+    bt_approved_free(agent->approved);
     free(agent);
 }
 
@@ -158,6 +159,7 @@ static void forget(struct bt_agents *agents, struct bt_agent *agent)
     agent->token_sha256[0] = '\0';
     agent->policy = bt_policy_free(agent->policy);
     agent->credentials = bt_credentials_free(agent->credentials);
+    agent->approved = bt_approved_free(agent->approved);
     if (was_known)
         agents->on_change(agents->context, agent);
 }
@@ -202,6 +204,7 @@ static int take_answer(struct bt_agents *agents, struct bt_agent *agent, const c
     if (!is_same_lease) {
         agent->counters = (struct bt_agent_counters){0};
         agent->token_sha256[0] = '\0';
+        agent->approved = bt_approved_free(agent->approved);
     }
     bt_policy_free(agent->policy);
     agent->policy = policy;

@@ -14,6 +14,7 @@
 #include "policy/gateway/control.h"
 #include "policy/gateway/credential.h"
 #include "policy/gateway/inflate.h"
+#include "policy/gateway/matches.h"
 #include "policy/rules/rules.h"
 
 #define BT_AGENTS_MAX 4096         /* entries: more than there are slots */
@@ -45,7 +46,10 @@ struct bt_agent {
     unsigned session_count; /* connections, those of DNS among them */
     unsigned exchange_count;
     unsigned dns_connection_count, dns_pending_count; /* of dns_server.c */
-    int64_t record_credit_ms[2]; /* of the records' rate limit (report.c): refused, allowed */
+    int64_t record_credit_ms[2];  /* of the records' rate limit (report.c): refused, allowed */
+    unsigned held_count;          /* requests that wait for their owner (approvals.c) */
+    int64_t ask_credit_ms;        /* of the rate limit of such questions */
+    struct bt_approved *approved; /* what this lease may send for good (matches.h); NULL: nothing */
     /* Inside agents.c: */
     LIST_ENTRY(bt_agent) bucket_link;
     char token_sha256[BT_DIGEST_TEXT_SIZE]; /* confirmed by the orchestrator; empty: none yet */

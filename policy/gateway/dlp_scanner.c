@@ -176,13 +176,34 @@ static void mask_on(struct bt_scanner *scanner)
 /* ---- finds ----------------------------------------------------------------------------------------------
  */
 
+/* Whether a value that ends at an offset was not allowed yet. The first bytes of a secret may have passed:
+ * they do not count. */
+static bool is_find(struct bt_scanner *scanner, bool is_secret, unsigned index, const char *anchor,
+                    uint64_t from, uint64_t to)
+{
+    if (scanner->settings.matches == NULL)
+        return true;
+    const struct bt_match match = {
+        .is_secret = is_secret,
+        .index = index,
+        .offset = to,
+        .is_partial = !is_secret && bt_detector_get(scanner->settings.detectors, index)->span == BT_SPAN_PEM,
+    };
+    uint64_t first = scanner->offset - scanner->length;
+    from = from < first ? first : from;
+    return bt_matches_note(scanner->settings.matches, &match, anchor,
+                           scanner->bytes + index_of(scanner, from), (size_t)(to - from));
+}
+
 static void on_secret(void *context, unsigned id, size_t length, size_t end)
 {
     struct bt_scanner *scanner = context;
     if ((scanner->settings.secret_kinds >> id & 1) == 0)
         return;
-    scanner->finds.secrets |= 1U << id;
     uint64_t to = scanner->block + end;
+    if (!is_find(scanner, true, id, "", to - (length - BT_SCANNER_VISIBLE), to))
+        return;
+    scanner->finds.secrets |= 1U << id;
     if (scanner->settings.masks_secrets)
         mask(scanner, to - length + BT_SCANNER_VISIBLE, to);
 }
@@ -218,6 +239,7 @@ static bool ends_with(const struct bt_scanner *scanner, size_t end, const char *
 struct beginning {
     uint64_t first; /* behind the first anchor, at most BT_SCANNER_WINDOW before the end */
     uint64_t last; /* behind the last one: what stands before is another token, or the same one's beginning */
+    const char *anchor; /* the first one, or "" */
 };
 
 static struct beginning find_start(const struct bt_scanner *scanner, const struct bt_detector *detector,
@@ -227,11 +249,12 @@ static struct beginning find_start(const struct bt_scanner *scanner, const struc
     size_t lowest = last > BT_SCANNER_WINDOW ? last - BT_SCANNER_WINDOW : 0;
     while (first > lowest && is_in_span(detector->span, scanner->bytes[first - 1]))
         first--;
-    struct beginning start = {end, end - (last - first)};
+    struct beginning start = {end, end - (last - first), ""};
     for (size_t at = first; at < last; at++)
         for (size_t i = 0; i < BT_ARRAY_LENGTH(detector->anchors) && detector->anchors[i] != NULL; i++)
             if (ends_with(scanner, at, detector->anchors[i])) {
                 start.last = end - (last - at);
+                start.anchor = start.first < start.last ? start.anchor : detector->anchors[i];
                 start.first = start.first < start.last ? start.first : start.last;
             }
     if (start.first == end)
@@ -257,11 +280,12 @@ static void on_detector(void *context, unsigned index, uint64_t end)
     struct masking *masking = &scanner->masking;
     bool is_known = (scanner->finds.detectors >> index & 1) != 0;
     bool is_masked = masking->index == index && masking->from <= end && end <= masking->to;
-    if (is_known && (is_masked || !scanner->settings.masks_detectors))
+    if (is_known && (is_masked || !scanner->settings.masks_detectors) && scanner->settings.matches == NULL)
         return;
     if (detector->anchors[0] != NULL) {
         struct beginning start = find_start(scanner, detector, end);
-        if (is_excepted(scanner, detector, start.last, end))
+        if (is_excepted(scanner, detector, start.last, end) ||
+            !is_find(scanner, false, index, start.anchor, start.first, end))
             return;
         if (scanner->settings.masks_detectors) {
             mask(scanner, start.first, end);
@@ -373,6 +397,11 @@ void bt_scanner_scan(struct bt_scanner *scanner, const void *data, size_t length
 struct bt_finds bt_scanner_finds(const struct bt_scanner *scanner)
 {
     return scanner->finds;
+}
+
+void bt_scanner_clear_finds(struct bt_scanner *scanner)
+{
+    scanner->finds = (struct bt_finds){0};
 }
 
 /* ---- giving out -----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include <event2/buffer.h>
 
 #include "policy/gateway/detectors.h"
+#include "policy/gateway/matches.h"
 #include "policy/gateway/secrets.h"
 
 #define BT_SCANNER_BLOCK 16384 /* what stays in the processor's nearest cache */
@@ -29,6 +30,9 @@ struct bt_scanner_settings {
     const struct bt_secrets *secrets;     /* or NULL; lives longer than the scanner */
     unsigned secret_kinds;                /* bits: other kinds are overlooked */
     bool masks_detectors, masks_secrets;
+    /* NULL, or where each value that is found is noted; one that was allowed is no find then. Lives longer
+     * than the scanner. */
+    struct bt_matches *matches;
 };
 
 struct bt_scanner;
@@ -42,6 +46,7 @@ void bt_scanner_reset(struct bt_scanner *scanner);
 void bt_scanner_scan(struct bt_scanner *scanner, const void *data, size_t length);
 /* Everything found so far, in this stream. */
 struct bt_finds bt_scanner_finds(const struct bt_scanner *scanner);
+void bt_scanner_clear_finds(struct bt_scanner *scanner); /* the next ones are others */
 
 /* Gives out (or drops: out NULL) what cannot be part of a match any more; with is_all everything. */
 void bt_scanner_release(struct bt_scanner *scanner, bool is_all, struct evbuffer *out);

@@ -49,6 +49,13 @@ struct bt_finds bt_view_finds(const struct bt_view *view)
     return (struct bt_finds){finds.detectors | view->finds.detectors, finds.secrets | view->finds.secrets};
 }
 
+void bt_view_clear_finds(struct bt_view *view)
+{
+    view->finds = (struct bt_finds){0};
+    if (view->scanner != NULL)
+        bt_scanner_clear_finds(view->scanner);
+}
+
 size_t bt_view_held(const struct bt_view *view)
 {
     size_t held = view->scanner != NULL ? bt_scanner_held(view->scanner) : 0;

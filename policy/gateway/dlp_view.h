@@ -21,6 +21,7 @@ struct bt_view *bt_view_new(enum bt_view_kind kind, const struct bt_scanner_sett
 struct bt_view *bt_view_free(struct bt_view *view);                       /* accepts NULL, returns NULL */
 void bt_view_scan(struct bt_view *view, const void *data, size_t length); /* at most BT_SCANNER_BLOCK */
 struct bt_finds bt_view_finds(const struct bt_view *view);
+void bt_view_clear_finds(struct bt_view *view); /* the next ones are others */
 /* Bytes at its end that may be the beginning of a match, or of an escape in one. */
 size_t bt_view_held(const struct bt_view *view);
 

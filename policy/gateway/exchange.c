@@ -11,7 +11,7 @@
 /* What cannot be sent twice goes out on a kept connection only shortly after that was used: servers close
  * theirs after as little as 5 s (Node), and their FIN may be under way. */
 #define FRESH_MS 3000
-#define RECORDED_PATH_SIZE 257
+#define GATHERED_MAX (BT_STREAM_HELD_MAX / 2) /* below what a stream delivers ahead */
 
 /* ---- the end ----------------------------------------------------------------------------------------------
  */
@@ -20,6 +20,8 @@ static void free_half(struct bt_half *half)
 {
     if (half->waiting != NULL)
         evbuffer_free(half->waiting);
+    if (half->behind != NULL)
+        evbuffer_free(half->behind);
     bt_kept_message_free(half->trailers);
 }
 
@@ -34,6 +36,7 @@ void bt_exchange_end(struct bt_exchange *exchange)
     bt_report_counters(exchange->session->gateway->report, exchange->session->agent);
     bt_agent_waiter_cancel(&exchange->waiter);
     bt_upstream_wait_cancel(&exchange->wait);
+    bt_approval_wait_cancel(&exchange->approval);
     free_half(&exchange->request);
     free_half(&exchange->response);
     bt_exchange_filters_free(exchange);
@@ -92,16 +95,11 @@ static void get_head(const struct bt_exchange *exchange, struct bt_message *ret_
 }
 
 /* Without the query, where secrets are; cut to what a record may hold. */
-static const char *recorded_path(const struct bt_exchange *exchange, char path[RECORDED_PATH_SIZE])
+static const char *recorded_path(const struct bt_exchange *exchange, char path[BT_FILTER_PATH_SIZE])
 {
     struct bt_message head;
     get_head(exchange, &head);
-    const char *query = memchr(head.path.data, '?', head.path.length);
-    size_t length = query != NULL ? (size_t)(query - head.path.data) : head.path.length;
-    if (length >= RECORDED_PATH_SIZE)
-        length = RECORDED_PATH_SIZE - 1;
-    memcpy(path, head.path.data, length);
-    path[length] = '\0';
+    bt_filter_show_path(exchange->request.filter, head.path, path);
     return path;
 }
 
@@ -116,7 +114,7 @@ static void record_allowed(struct bt_exchange *exchange)
     if (exchange->verdict.log == BT_LOG_REFUSALS ||
         (exchange->verdict.log == BT_LOG_CONNECTIONS && !is_first))
         return;
-    char path[RECORDED_PATH_SIZE];
+    char path[BT_FILTER_PATH_SIZE];
     struct bt_decision decision = {
         .kind = exchange->verdict.log == BT_LOG_REQUESTS ? "http" : bt_session_kind(session),
         .path = exchange->verdict.log == BT_LOG_REQUESTS ? recorded_path(exchange, path) : NULL,
@@ -256,14 +254,54 @@ static void decide(struct bt_exchange *exchange)
     bt_policy_decide(session->agent->policy, &request, &exchange->verdict);
 }
 
-/* Shows the request to its filter. Returns whether it goes on. */
+void bt_exchange_get_shown_head(const struct bt_exchange *exchange, struct bt_message *ret_head)
+{
+    bt_kept_message_get(exchange->head, ret_head);
+    bt_credentials_strip(&exchange->verdict, ret_head);
+    ret_head->authority = (struct bt_http_slice){exchange->authority, strlen(exchange->authority)};
+}
+
+/* Shows the request to its filter. Returns whether it goes on now. */
 static bool pass_filter(struct bt_exchange *exchange)
 {
     struct bt_message head;
-    bt_kept_message_get(exchange->head, &head);
-    bt_credentials_strip(&exchange->verdict, &head);
-    head.authority = (struct bt_http_slice){exchange->authority, strlen(exchange->authority)};
+    bt_exchange_get_shown_head(exchange, &head);
     return bt_exchange_filter_request(exchange, &head);
+}
+
+/* Where the owner may be asked, a body is looked at before its host hears of the request: to its end, or as
+ * far as it comes without a pause and GATHERED_MAX reaches. Who waits for the host's leave to send one gets
+ * that from the host. */
+static bool is_gathered(const struct bt_exchange *exchange)
+{
+    const struct bt_half *half = &exchange->request;
+    struct bt_message head;
+    bt_kept_message_get(exchange->head, &head);
+    return exchange->verdict.dlp.outbound != BT_DLP_OUTBOUND_SUPERVISE || exchange->is_complete ||
+           half->is_ended || exchange->is_asking_protocol || head.expects_continue ||
+           (half->waiting != NULL && evbuffer_get_length(half->waiting) >= GATHERED_MAX) ||
+           bt_clock_ms() - half->filtered_ms >= BT_FILTER_PAUSE_MS;
+}
+
+void bt_exchange_gather(struct bt_exchange *exchange)
+{
+    if (exchange->is_authorised && !exchange->is_upstream_asked && !exchange->is_held)
+        bt_exchange_resume(exchange);
+}
+
+void bt_exchange_resume(struct bt_exchange *exchange)
+{
+    if (!exchange->is_upstream_asked && !is_gathered(exchange))
+        return;
+    if (!exchange->is_upstream_asked) {
+        exchange->is_upstream_asked = true;
+        ask_upstream(exchange, exchange->is_complete && is_idempotent(exchange) ? INT64_MAX / 2 : FRESH_MS);
+        return;
+    }
+    exchange->is_body_used = exchange->is_body_used || exchange->upstream != NULL;
+    bt_exchange_pump_request(exchange);
+    if (exchange->is_raw)
+        bt_exchange_pump_response(exchange);
 }
 
 static void on_identified(void *context, enum bt_identity identity)
@@ -291,7 +329,7 @@ static void on_identified(void *context, enum bt_identity identity)
     exchange->generation = exchange->session->agent->generation;
     exchange->policy_version = exchange->session->agent->policy_version;
     if (pass_filter(exchange))
-        ask_upstream(exchange, exchange->is_complete && is_idempotent(exchange) ? INT64_MAX / 2 : FRESH_MS);
+        bt_exchange_resume(exchange);
 }
 
 /* The authority must be the tunnel's, and a name that may be dialled. Returns whether it is; else it was
@@ -406,9 +444,13 @@ void bt_exchange_sweep(struct bt_exchange *exchange, int64_t now_ms)
         bt_exchange_refuse(exchange, &refusal);
         return;
     }
-    if (!bt_exchange_filter_pause(exchange, &exchange->request, now_ms))
+    if (!exchange->is_held && !bt_exchange_filter_pause(exchange, &exchange->request, now_ms))
         return;
     bt_exchange_pump_request(exchange);
+    if (!exchange->is_upstream_asked) {
+        bt_exchange_gather(exchange);
+        return;
+    }
     if (bt_exchange_filter_pause(exchange, &exchange->response, now_ms))
         bt_exchange_pump_response(exchange);
 }

@@ -14,6 +14,8 @@ static struct bt_filter_settings settings_of(const struct bt_exchange *exchange)
         .share = &exchange->session->agent->inflate_share,
         .is_injected = verdict->auth != BT_AUTH_NONE,
         .is_websocket = exchange->is_asking_websocket,
+        .approved = exchange->session->agent->approved,
+        .host = exchange->host,
     };
 }
 
@@ -30,13 +32,17 @@ static void record_findings(struct bt_exchange *exchange, struct bt_filter *filt
     }
 }
 
-/* Follows a verdict. Returns false when the exchange is over. */
+/* Follows a verdict. Returns whether the exchange goes on now. */
 static bool follow(struct bt_exchange *exchange, struct bt_filter *filter, enum bt_filter_verdict verdict)
 {
     struct bt_filter_finding finding = {.rule = "dlp"};
     record_findings(exchange, filter, &finding);
     if (verdict == BT_FILTER_PASS)
         return true;
+    if (verdict == BT_FILTER_ASK) {
+        bt_exchange_hold(exchange);
+        return false;
+    }
     const struct bt_refusal refusal = {403, finding.rule, finding.reason, finding.hint};
     bt_exchange_refuse(exchange, &refusal);
     return false;
@@ -49,7 +55,7 @@ void bt_exchange_filters_free(struct bt_exchange *exchange)
     exchange->filtered = bt_kept_message_free(exchange->filtered);
 }
 
-/* Bytes, and an end, that came while it was found out who asks. */
+/* Bytes that came while it was found out who asks. */
 static bool filter_early(struct bt_exchange *exchange, struct bt_half *half)
 {
     struct evbuffer *early = half->waiting;
@@ -61,8 +67,11 @@ static bool filter_early(struct bt_exchange *exchange, struct bt_half *half)
             goes_on = bt_exchange_filter_data(exchange, half, evbuffer_pullup(early, -1), length);
         evbuffer_free(early);
     }
-    if (!goes_on || !half->is_ended)
-        return goes_on;
+    return goes_on;
+}
+
+bool bt_exchange_filter_kept_end(struct bt_exchange *exchange, struct bt_half *half)
+{
     struct bt_message trailers;
     if (half->trailers == NULL)
         return bt_exchange_filter_end(exchange, half, NULL);
@@ -75,17 +84,35 @@ static bool filter_early(struct bt_exchange *exchange, struct bt_half *half)
     return true;
 }
 
-bool bt_exchange_filter_request(struct bt_exchange *exchange, struct bt_message *head)
+static bool filter_head(struct bt_exchange *exchange, struct bt_message *head)
 {
-    const struct bt_filter_settings settings = settings_of(exchange);
-    exchange->request.filter = bt_filter_request_new(&settings);
-    exchange->response.filter = bt_filter_response_new(&settings);
-    if (exchange->request.filter == NULL)
-        return true;
     if (!follow(exchange, exchange->request.filter, bt_filter_head(exchange->request.filter, head)))
         return false;
     exchange->filtered = bt_message_keep(head);
     return filter_early(exchange, &exchange->request);
+}
+
+bool bt_exchange_filter_request(struct bt_exchange *exchange, struct bt_message *head)
+{
+    const struct bt_filter_settings settings = settings_of(exchange);
+    exchange->request.filter = bt_filter_request_new(&settings);
+    exchange->request.filtered_ms = bt_clock_ms();
+    exchange->response.filter = bt_filter_response_new(&settings);
+    if (exchange->request.filter == NULL)
+        return true;
+    return filter_head(exchange, head) &&
+           (!exchange->request.is_ended || bt_exchange_filter_kept_end(exchange, &exchange->request));
+}
+
+bool bt_exchange_filter_resume(struct bt_exchange *exchange)
+{
+    struct bt_filter *filter = exchange->request.filter;
+    struct bt_message head;
+    if (exchange->filtered != NULL)
+        return follow(exchange, filter, bt_filter_answer(filter, true, exchange->request.waiting));
+    (void)bt_filter_answer(filter, true, NULL);
+    bt_exchange_get_shown_head(exchange, &head);
+    return filter_head(exchange, &head);
 }
 
 bool bt_exchange_filter_response(struct bt_exchange *exchange, struct bt_message *head)

@@ -118,7 +118,7 @@ static struct bt_stream *request_target(const struct bt_exchange *exchange)
 void bt_exchange_pump_request(struct bt_exchange *exchange)
 {
     struct bt_stream *target = request_target(exchange);
-    if (target == NULL || exchange->request.is_sent)
+    if (target == NULL || exchange->request.is_sent || exchange->is_held)
         return;
     if (!pump(&exchange->request, exchange->agent, target))
         drop_request(exchange);
@@ -132,11 +132,18 @@ static void on_agent_data(void *context, struct bt_stream *stream, const void *d
         exchange->agent->operations->consume(exchange->agent, length);
         return;
     }
+    if (exchange->is_held) {
+        note(exchange, &exchange->request, length);
+        bt_exchange_hold_data(&exchange->request, data, length);
+        return;
+    }
     struct bt_stream *target = request_target(exchange);
     exchange->is_body_used = exchange->is_body_used || target != NULL;
     if (exchange->request.filter != NULL) {
-        if (take_filtered(exchange, &exchange->request, data, length))
+        if (take_filtered(exchange, &exchange->request, data, length)) {
             bt_exchange_pump_request(exchange);
+            bt_exchange_gather(exchange);
+        }
         return;
     }
     if (!take(exchange, &exchange->request, target, data, length))
@@ -152,7 +159,7 @@ static void on_agent_end(void *context, struct bt_stream *stream, const struct b
     (void)stream;
     if (trailers != NULL)
         filtered = *trailers;
-    if (!exchange->request.is_sent &&
+    if (!exchange->request.is_sent && !exchange->is_held &&
         !bt_exchange_filter_end(exchange, &exchange->request, trailers != NULL ? &filtered : NULL))
         return;
     exchange->request.is_ended = true;
@@ -161,6 +168,8 @@ static void on_agent_end(void *context, struct bt_stream *stream, const struct b
     bt_exchange_pump_request(exchange);
     if (exchange->is_raw)
         end_when_done(exchange);
+    else
+        bt_exchange_gather(exchange);
 }
 
 void bt_exchange_pump_response(struct bt_exchange *exchange)

@@ -2,6 +2,7 @@
 #ifndef BERTH_POLICY_GATEWAY_EXCHANGE_INTERNAL_H
 #define BERTH_POLICY_GATEWAY_EXCHANGE_INTERNAL_H
 
+#include "policy/gateway/approvals.h"
 #include "policy/gateway/exchange.h"
 #include "policy/gateway/filter.h"
 #include "policy/gateway/message.h"
@@ -14,6 +15,7 @@ struct bt_half {
     struct bt_kept_message *trailers;
     struct bt_filter *filter; /* what passes goes through it into waiting; NULL: none */
     int64_t filtered_ms;      /* when it last got something */
+    struct evbuffer *behind;  /* came while the exchange was held; NULL: nothing */
     bool is_ended;            /* the source said all */
     bool is_sent;             /* the target was told so */
 };
@@ -40,7 +42,11 @@ struct bt_exchange {
     uint64_t policy_version; /* the filters look for the secrets of this one */
     int64_t since_ms;
     struct bt_half request, response;
-    bool is_authorised;      /* the policy allowed it once */
+    bool is_authorised; /* the policy allowed it once */
+    struct bt_approval_wait approval;
+    char asked[160];         /* what its owner is, or was last, asked about */
+    bool is_held;            /* until its owner answered: nothing of the request goes on */
+    bool is_upstream_asked;  /* for the first time */
     bool is_complete;        /* the request has no body */
     bool is_asking_protocol; /* the request wants another protocol (WebSocket) */
     bool is_asking_websocket;
@@ -58,8 +64,8 @@ void bt_exchange_pump_request(struct bt_exchange *exchange);
 /* The exchange may be over afterwards. */
 void bt_exchange_pump_response(struct bt_exchange *exchange);
 
-/* exchange_filter.c: those that return bool say whether the exchange goes on; false: it was refused or cut,
- * and is gone. */
+/* exchange_filter.c: those that return bool say whether the exchange goes on now; false: it was refused or
+ * cut, and is gone, or it is held. */
 /* Makes the filters of an allowed request and shows them its head, as it will be sent but for what is
  * injected. */
 bool bt_exchange_filter_request(struct bt_exchange *exchange, struct bt_message *head);
@@ -70,11 +76,27 @@ bool bt_exchange_filter_data(struct bt_exchange *exchange, struct bt_half *half,
                              size_t length);
 /* trailers: NULL, or changed as needed. Without a filter: nothing to do. */
 bool bt_exchange_filter_end(struct bt_exchange *exchange, struct bt_half *half, struct bt_message *trailers);
+/* The end of a request that came before it might be looked at. */
+bool bt_exchange_filter_kept_end(struct bt_exchange *exchange, struct bt_half *half);
+/* Its owner said yes. */
+bool bt_exchange_filter_resume(struct bt_exchange *exchange);
 /* Once a second: what a filter holds goes on, into half->waiting, when its source is silent. */
 bool bt_exchange_filter_pause(struct bt_exchange *exchange, struct bt_half *half, int64_t now_ms);
 void bt_exchange_filters_free(struct bt_exchange *exchange);
 
+/* exchange_hold.c */
+/* Asks the owner about what the request's filter found. The exchange may be over afterwards. */
+void bt_exchange_hold(struct bt_exchange *exchange);
+/* Keeps what comes of a request that is held. */
+void bt_exchange_hold_data(struct bt_half *half, const void *data, size_t length);
+
 /* exchange.c */
+/* After more of a body came: goes on when enough of it was looked at. The exchange may be over afterwards. */
+void bt_exchange_gather(struct bt_exchange *exchange);
+/* The head as a filter is shown it: as it will be sent but for what is injected. */
+void bt_exchange_get_shown_head(const struct bt_exchange *exchange, struct bt_message *ret_head);
+/* A request that its filter let through, or its owner. The exchange may be over afterwards. */
+void bt_exchange_resume(struct bt_exchange *exchange);
 void bt_exchange_take_head(struct bt_exchange *exchange, const struct bt_message *head);
 /* Each is the last thing a caller does with the exchange. */
 void bt_exchange_refuse(struct bt_exchange *exchange, const struct bt_refusal *refusal);

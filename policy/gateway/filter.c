@@ -1,11 +1,13 @@
 /* What filters are told to look for, and what follows from a find. See filter.h. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "policy/gateway/filter_internal.h"
 
 int bt_filters_start(struct bt_error *error)
 {
+    bt_matches_start();
     return bt_detectors_start(error);
 }
 
@@ -28,9 +30,12 @@ struct bt_scanner_settings bt_filter_scanner_settings(const struct bt_filter *fi
         .masks_detectors = can_mask && filter->is_request && is_overwriting(filter),
         .masks_secrets = can_mask && is_overwriting(filter),
     };
+    if (filter->is_request && settings->dlp.outbound == BT_DLP_OUTBOUND_OFF)
+        return scanner; /* only a warning of what looks random is wanted */
     if (filter->is_request) {
         scanner.detectors = bt_detectors_outbound();
         scanner.secret_kinds = (1U << BT_SECRET_KINDS) - 1;
+        scanner.matches = filter->matches;
     } else {
         scanner.detectors = settings->dlp.inbound != BT_DLP_INBOUND_OFF ? bt_detectors_inbound() : NULL;
         scanner.secret_kinds = 1U << BT_SECRET_CREDENTIAL;
@@ -47,6 +52,12 @@ static struct bt_filter *filter_new(const struct bt_filter_settings *settings, b
     filter->is_request = is_request;
     filter->settings = *settings;
     (void)bt_secrets_keep(settings->secrets);
+    if (is_request && settings->dlp.outbound == BT_DLP_OUTBOUND_SUPERVISE) {
+        filter->matches = bt_new(1, sizeof(*filter->matches));
+        bt_approved_get(settings->approved, settings->host, filter->matches);
+    }
+    filter->settings.approved = NULL; /* the agent's entry may be another's soon */
+    filter->settings.host = NULL;
     return filter;
 }
 
@@ -55,7 +66,8 @@ struct bt_filter *bt_filter_request_new(const struct bt_filter_settings *setting
     /* Whatever reads the response asks for something in the request's head. */
     bool reads_response = settings->dlp.inbound != BT_DLP_INBOUND_OFF ||
                           bt_secrets_have(settings->secrets, BT_SECRET_CREDENTIAL) || settings->is_injected;
-    bool is_needed = settings->dlp.outbound != BT_DLP_OUTBOUND_OFF || reads_response;
+    bool is_needed =
+        settings->dlp.outbound != BT_DLP_OUTBOUND_OFF || settings->dlp.warns_of_entropy || reads_response;
     return is_needed ? filter_new(settings, true) : NULL;
 }
 
@@ -73,6 +85,7 @@ struct bt_filter *bt_filter_free(struct bt_filter *filter)
     bt_filter_body_clear(filter);
     filter->settings.secrets = bt_secrets_free(filter->settings.secrets);
     bt_buffer_wipe(&filter->text);
+    free(filter->matches);
     free(filter);
     return NULL;
 }
@@ -86,17 +99,29 @@ static const char *const hints[] = {
     [BT_FILTER_REDACTED] = "it was overwritten with asterisks before the request was sent",
     [BT_FILTER_SCRUBBED] = "it was overwritten with asterisks before the response was passed on",
     [BT_FILTER_WARNED] = "read what the agent does next with care",
+    [BT_FILTER_REMEMBERED] = "berth approvals allow --remember holds until the agent ends",
 };
+
+/* An owner may be asked about several values of one kind. */
+static bool was_found(const struct bt_filter *filter, enum bt_filter_act act, const char *rule)
+{
+    for (size_t i = 0; i < filter->finding_count; i++)
+        if (filter->findings[i].act == act && strcmp(filter->findings[i].rule, rule) == 0)
+            return true;
+    return false;
+}
 
 static void add_finding(struct bt_filter *filter, enum bt_filter_act act, const char *rule_kind,
                         const char *rule_name, const char *title)
 {
-    if (filter->finding_count == BT_FILTER_FINDINGS_MAX)
+    char rule[sizeof(filter->findings[0].rule)];
+    (void)snprintf(rule, sizeof(rule), "%s:%s", rule_kind, rule_name);
+    if (filter->finding_count == BT_FILTER_FINDINGS_MAX || was_found(filter, act, rule))
         return;
     struct bt_filter_finding *finding = &filter->findings[filter->finding_count++];
     finding->act = act;
     bool is_response_blocked = act == BT_FILTER_BLOCKED && !filter->is_request;
-    (void)snprintf(finding->rule, sizeof(finding->rule), "%s:%s", rule_kind, rule_name);
+    memcpy(finding->rule, rule, sizeof(rule));
     (void)snprintf(finding->reason, sizeof(finding->reason), "the %s carries %s",
                    filter->is_request ? "request" : "response", title);
     (void)snprintf(finding->hint, sizeof(finding->hint), "%s",
@@ -165,6 +190,7 @@ static void apply(struct bt_filter *filter, enum bt_filter_act act, uint64_t det
         break;
     case BT_FILTER_REDACTED:
     case BT_FILTER_SCRUBBED:
+    case BT_FILTER_REMEMBERED:
         break;
     }
     join(&filter->passed, detectors, secrets);
@@ -177,15 +203,51 @@ enum bt_filter_verdict bt_filter_verdict_of(const struct bt_filter *filter)
     return filter->is_asking ? BT_FILTER_ASK : BT_FILTER_PASS;
 }
 
+static const struct {
+    const char *name, *title;
+} secrets[BT_SECRET_KINDS] = {
+    [BT_SECRET_CREDENTIAL] = {"secret", "a credential that only the gateway should know"},
+    [BT_SECRET_IDENTITY] = {"identity", "the agent's own token for the gateway"},
+    [BT_SECRET_CANARY] = {"canary", "the agent's canary: something in it collects secrets"},
+};
+
+void bt_filter_name_match(const struct bt_match *match, char ret_rule[64], const char **ret_title)
+{
+    const struct bt_detector *detector =
+        match->is_secret ? NULL : bt_detector_get(bt_detectors_outbound(), match->index);
+    (void)snprintf(ret_rule, 64, "dlp:%s", detector != NULL ? detector->name : secrets[match->index].name);
+    *ret_title = detector != NULL ? detector->title : secrets[match->index].title;
+}
+
+const struct bt_matches *bt_filter_matches(const struct bt_filter *filter)
+{
+    return filter->matches;
+}
+
+/* What the values that were noted mean beyond their kinds. */
+static void judge_matches(struct bt_filter *filter)
+{
+    if (filter->matches == NULL)
+        return;
+    if (filter->matches->was_remembered)
+        add_finding(filter, BT_FILTER_REMEMBERED, "approval", "remembered",
+                    "what its owner allowed until the agent ends");
+    if (filter->matches->is_overfull && !filter->is_blocked) {
+        add_finding(filter, BT_FILTER_BLOCKED, "approval", "too-many",
+                    "more tokens than its owner can be asked about");
+        filter->is_blocked = true;
+    }
+}
+
+void bt_filter_look_at_randomness(struct bt_filter *filter, const void *data, size_t length)
+{
+    if (filter->is_request && filter->settings.dlp.warns_of_entropy &&
+        bt_entropy_scan(&filter->entropy, data, length))
+        add_finding(filter, BT_FILTER_WARNED, "dlp", "entropy", "text that looks random, as keys do");
+}
+
 enum bt_filter_verdict bt_filter_judge(struct bt_filter *filter, struct bt_finds finds, bool can_mask)
 {
-    static const struct {
-        const char *name, *title;
-    } secrets[BT_SECRET_KINDS] = {
-        [BT_SECRET_CREDENTIAL] = {"secret", "a credential that only the gateway should know"},
-        [BT_SECRET_IDENTITY] = {"identity", "the agent's own token for the gateway"},
-        [BT_SECRET_CANARY] = {"canary", "the agent's canary: something in it collects secrets"},
-    };
     const struct bt_detectors *detectors =
         filter->is_request ? bt_detectors_outbound() : bt_detectors_inbound();
     const struct bt_finds *passed = can_mask ? &filter->passed : &filter->passed_hidden;
@@ -209,13 +271,15 @@ enum bt_filter_verdict bt_filter_judge(struct bt_filter *filter, struct bt_finds
         if (index == BT_DETECTORS_MAX - 1)
             break;
     }
+    judge_matches(filter);
     return bt_filter_verdict_of(filter);
 }
 
 enum bt_filter_verdict bt_filter_judge_unreadable(struct bt_filter *filter, const char *reason)
 {
-    bool is_blocking = filter->is_request || filter->settings.is_injected ||
-                       filter->settings.dlp.inbound == BT_DLP_INBOUND_BLOCK;
+    bool is_blocking = filter->is_request ? filter->settings.dlp.outbound != BT_DLP_OUTBOUND_OFF
+                                          : filter->settings.is_injected ||
+                                                filter->settings.dlp.inbound == BT_DLP_INBOUND_BLOCK;
     add_finding(filter, is_blocking ? BT_FILTER_BLOCKED : BT_FILTER_WARNED,
                 filter->is_request ? "dlp" : "inbound", "content-coding", reason);
     filter->is_blocked = filter->is_blocked || is_blocking;

@@ -21,8 +21,10 @@
 #define BT_FILTER_HELD_MAX (128U * 1024)
 
 struct bt_filter;
+struct bt_approved;      /* matches.h */
 struct bt_inflate_share; /* of one agent, inflate.h */
-struct bt_secrets;       /* of one agent, secrets.h */
+struct bt_matches;
+struct bt_secrets; /* of one agent, secrets.h */
 
 struct bt_filter_settings {
     struct bt_dlp dlp;
@@ -37,6 +39,10 @@ struct bt_filter_settings {
     /* What this agent's decoders take of the memory for them, or NULL; lives longer than the filter. */
     struct bt_inflate_share *share;
     bool is_websocket; /* the request asks for the protocol "websocket" */
+    /* What the owner allowed this agent to send to this host for good, or NULL. Read when a filter is made.
+     */
+    const struct bt_approved *approved;
+    const char *host;
 };
 
 enum bt_filter_verdict {
@@ -54,6 +60,7 @@ struct bt_filter_finding {
         BT_FILTER_REDACTED, /* in a request */
         BT_FILTER_SCRUBBED, /* an injected credential, in a response */
         BT_FILTER_WARNED,
+        BT_FILTER_REMEMBERED, /* in a request: its owner allowed it before */
     } act;
     char rule[64]; /* "dlp:github-token", "dlp:secret", "dlp:canary", "dlp:content-coding", "inbound:..." */
     char reason[160]; /* a sentence for the user */
@@ -93,13 +100,25 @@ enum bt_filter_verdict bt_filter_end(struct bt_filter *filter, struct bt_message
 size_t bt_filter_held(const struct bt_filter *filter);
 enum bt_filter_verdict bt_filter_flush(struct bt_filter *filter, struct evbuffer *out);
 
-/* After BT_FILTER_ASK: yes gives out what was kept, and this kind of find passes in the rest of the exchange.
- * The result is that of the call that asked: it may ask again, for another kind. No: BT_FILTER_BLOCK. */
+/* After BT_FILTER_ASK: what is asked about; borrowed until the answer. */
+const struct bt_matches *bt_filter_matches(const struct bt_filter *filter);
+/* The rule of one of them ("dlp:github-token"), and what it is called ("a GitHub token"). */
+struct bt_match;
+void bt_filter_name_match(const struct bt_match *match, char ret_rule[64], const char **ret_title);
+
+/* Yes gives out what was kept, and these values pass in the rest of the exchange. The result is that of the
+ * call that asked: it may ask again, about other values. No: BT_FILTER_BLOCK. */
 enum bt_filter_verdict bt_filter_answer(struct bt_filter *filter, bool is_allowed, struct evbuffer *out);
 
 /* Takes the next finding that has not been taken yet, for the records; false: there is none. After a block or
  * a question the last one says why. At most one of a rule and act is kept for each exchange. */
 bool bt_filter_take_finding(struct bt_filter *filter, struct bt_filter_finding *ret_finding);
+
+/* A request's path as a record or a question may show it: without its query, what the filter looks for
+ * overwritten, and empty when some of it is there in another spelling. */
+#define BT_FILTER_PATH_SIZE 257
+void bt_filter_show_path(struct bt_filter *filter, struct bt_http_slice path,
+                         char ret_path[BT_FILTER_PATH_SIZE]);
 
 /* The head of a request for a WebSocket, before it is sent: extensions are not offered upstream, so messages
  * come uncompressed. bt_filter_head does this for filters that are not NULL; exchange.c needs it only when it

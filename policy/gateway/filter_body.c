@@ -94,7 +94,8 @@ enum bt_filter_verdict bt_filter_body_start(struct bt_filter *filter, const stru
     bool is_interim = !filter->is_request && head->status < 200 && !is_switching;
     bt_auto_free char *codings = join_codings(head);
     bt_filter_body_clear(filter);
-    if (is_interim || (filter->is_request && filter->settings.dlp.outbound == BT_DLP_OUTBOUND_OFF))
+    if (is_interim || (filter->is_request && filter->settings.dlp.outbound == BT_DLP_OUTBOUND_OFF &&
+                       !filter->settings.dlp.warns_of_entropy))
         return BT_FILTER_PASS;
     struct bt_scanner_settings settings = bt_filter_scanner_settings(filter, false);
     if (!filter->is_request && !is_switching && !is_text(head))
@@ -151,6 +152,7 @@ static void scan_copy(void *context, const void *data, size_t length)
     const uint8_t *bytes = data;
     for (size_t at = 0; at < length; at += BT_SCANNER_BLOCK) {
         size_t count = length - at < BT_SCANNER_BLOCK ? length - at : BT_SCANNER_BLOCK;
+        bt_filter_look_at_randomness(filter, bytes + at, count);
         bt_scanner_scan(filter->scanner, bytes + at, count);
         (void)bt_filter_judge(filter, bt_scanner_finds(filter->scanner), false);
         (void)scan_views(filter, bytes + at, count);
@@ -243,6 +245,7 @@ static enum bt_filter_verdict plain_data(struct bt_filter *filter, const uint8_t
     enum bt_filter_verdict verdict = BT_FILTER_PASS;
     for (size_t at = 0; at < length && verdict == BT_FILTER_PASS;) {
         size_t count = length - at < BT_SCANNER_BLOCK ? length - at : BT_SCANNER_BLOCK;
+        bt_filter_look_at_randomness(filter, data + at, count);
         bt_scanner_scan(filter->scanner, data + at, count);
         verdict = bt_filter_judge(filter, bt_scanner_finds(filter->scanner), true);
         if (verdict != BT_FILTER_BLOCK && !is_redacting(filter))
@@ -361,8 +364,25 @@ enum bt_filter_verdict bt_filter_end(struct bt_filter *filter, struct bt_message
         filter->is_blocked = true;
         return BT_FILTER_BLOCK;
     }
+    if (filter->body != BT_FILTER_BODY_OPEN)
+        bt_filter_look_at_randomness(filter, "\n", 1);
     enum bt_filter_verdict verdict = bt_filter_flush(filter, out);
     return verdict != BT_FILTER_PASS ? verdict : bt_filter_verdict_of(filter);
+}
+
+/* These values pass from now on; of the same kinds others may come. */
+static void allow_matches(struct bt_filter *filter)
+{
+    bt_matches_allow(filter->matches);
+    filter->asked = (struct bt_finds){0};
+    if (filter->scanner != NULL)
+        bt_scanner_clear_finds(filter->scanner);
+    struct bt_scanner *others[] = {filter->control, filter->joined[0], filter->joined[1]};
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(others); i++)
+        if (others[i] != NULL)
+            bt_scanner_clear_finds(others[i]);
+    for (size_t i = 0; i < BT_VIEWS && filter->views[i] != NULL; i++)
+        bt_view_clear_finds(filter->views[i]);
 }
 
 enum bt_filter_verdict bt_filter_answer(struct bt_filter *filter, bool is_allowed, struct evbuffer *out)
@@ -373,14 +393,11 @@ enum bt_filter_verdict bt_filter_answer(struct bt_filter *filter, bool is_allowe
     filter->is_blocked = filter->is_blocked || !is_allowed;
     if (filter->is_blocked)
         return BT_FILTER_BLOCK;
-    struct bt_finds *passed[] = {&filter->passed, &filter->passed_hidden};
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(passed); i++) {
-        passed[i]->detectors |= filter->asked.detectors;
-        passed[i]->secrets |= filter->asked.secrets;
-    }
-    filter->asked = (struct bt_finds){0};
-    if (filter->scanner == NULL)
+    allow_matches(filter);
+    if (filter->scanner == NULL) {
+        filter->is_head_allowed = true;
         return BT_FILTER_PASS;
+    }
     if (filter->body != BT_FILTER_BODY_PLAIN) {
         pass_waiting(filter, out);
         return BT_FILTER_PASS;

@@ -159,6 +159,29 @@ static void ask_for_identity(struct bt_message *head)
         head->fields[head->field_count++] = identity;
 }
 
+void bt_filter_show_path(struct bt_filter *filter, struct bt_http_slice path,
+                         char ret_path[BT_FILTER_PATH_SIZE])
+{
+    const char *query = memchr(path.data, '?', path.length);
+    size_t length = query != NULL ? (size_t)(query - path.data) : path.length;
+    bt_auto_free char *text = bt_new(length + 1, 1);
+    memcpy(text, path.data, length);
+    if (filter != NULL && filter->settings.dlp.outbound != BT_DLP_OUTBOUND_OFF) {
+        struct bt_scanner_settings settings = bt_filter_scanner_settings(filter, false);
+        bt_auto_free char *decoded = bt_new(length + 1, 1);
+        settings.matches = NULL;
+        settings.masks_detectors = settings.masks_secrets = true;
+        (void)scan(&settings, text, length);
+        struct bt_finds hidden = scan(&settings, decoded, bt_view_decode_percent(text, length, decoded));
+        if (hidden.detectors != 0 || hidden.secrets != 0)
+            length = 0;
+    }
+    length = length < BT_FILTER_PATH_SIZE ? length : BT_FILTER_PATH_SIZE - 1;
+    for (size_t i = 0; i < length; i++)
+        ret_path[i] = (char)(text[i] > ' ' && text[i] < 0x7f ? text[i] : '?');
+    ret_path[length] = '\0';
+}
+
 static bool looks(const struct bt_filter *filter)
 {
     return filter->is_request ? filter->settings.dlp.outbound != BT_DLP_OUTBOUND_OFF
@@ -179,8 +202,10 @@ enum bt_filter_verdict bt_filter_head(struct bt_filter *filter, struct bt_messag
     if (filter->is_blocked)
         return BT_FILTER_BLOCK;
     filter->is_asking = false;
-    if (looks(filter))
+    if (looks(filter) && !filter->is_head_allowed)
         verdict = look(filter, head);
+    bt_filter_look_at_randomness(filter, head->path.data, head->path.length);
+    bt_filter_look_at_randomness(filter, "\n", 1);
     if (verdict != BT_FILTER_PASS)
         return verdict;
     if (filter->is_request && filter->settings.is_injected)

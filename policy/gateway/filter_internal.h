@@ -4,6 +4,7 @@
 
 #include "lib/memory.h"
 #include "policy/gateway/dlp_view.h"
+#include "policy/gateway/entropy.h"
 #include "policy/gateway/filter.h"
 #include "policy/gateway/inflate.h"
 #include "policy/gateway/websocket_frames.h"
@@ -23,7 +24,9 @@ struct bt_filter {
     /* These stop nothing any more: allowed, only recorded, or (of what can be overwritten) overwritten. */
     struct bt_finds passed, passed_hidden;
     struct bt_finds asked;
+    struct bt_matches *matches; /* of a request whose owner is asked; else NULL */
     bool is_blocked, is_asking;
+    bool is_head_allowed; /* by its owner, as it is */
     struct bt_filter_finding findings[BT_FILTER_FINDINGS_MAX];
     size_t finding_count, finding_taken;
     struct bt_buffer text; /* what slices of a changed head point into */
@@ -33,6 +36,7 @@ struct bt_filter {
     struct bt_view *views[BT_VIEWS];
     struct bt_inflate *inflate;
     struct bt_websocket websocket;
+    struct bt_entropy entropy;
     struct bt_scanner *control; /* payloads of WebSocket control frames */
     /* The same messages (0) and control frames (1) one directly behind the other: what is cut in two by the
      * end of one is found at the end of the next. */
@@ -44,6 +48,8 @@ struct bt_filter {
 /* filter.c */
 /* What a scanner of this filter looks for; the kinds of the verdict's direction. */
 struct bt_scanner_settings bt_filter_scanner_settings(const struct bt_filter *filter, bool can_mask);
+/* What is like a key by its looks alone is only warned of, once. */
+void bt_filter_look_at_randomness(struct bt_filter *filter, const void *data, size_t length);
 /* Holds new finds against the settings: records them, and says what becomes of the message. can_mask: they
  * were overwritten where settings ask for it. */
 enum bt_filter_verdict bt_filter_judge(struct bt_filter *filter, struct bt_finds finds, bool can_mask);

@@ -43,6 +43,7 @@ struct bt_gateway {
     struct event_base *base;
     struct bt_control *control;
     struct bt_agents *agents;
+    struct bt_approvals *approvals;
     struct bt_report *report;
     struct bt_resolver *resolver;
     struct bt_channel_loop *channels;

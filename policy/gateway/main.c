@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "policy/gateway/approvals.h"
 #include "policy/gateway/dns_server.h"
 #include "policy/gateway/filter.h"
 #include "policy/gateway/session.h"
@@ -210,14 +211,16 @@ static int make_parts(struct program *program, struct bt_error *error)
                                       gateway->settings.orchestrator_port, gateway->settings.secret);
     gateway->agents = bt_agents_new(gateway->base, gateway->control, on_agent_change, gateway);
     gateway->report = bt_report_new(gateway->base, gateway->control, gateway->agents, gateway->worker);
+    gateway->approvals = bt_approvals_new(gateway->base, gateway->control);
     program->dns = bt_dns_server_new(gateway, bt_fd_take(&program->udp_fd));
     program->terminate = evsignal_new(gateway->base, SIGTERM, on_terminate, program);
     program->revalidate = event_new(gateway->base, -1, EV_PERSIST, on_revalidate, program);
     program->sweep = event_new(gateway->base, -1, EV_PERSIST, on_sweep, program);
     program->drain = event_new(gateway->base, -1, EV_PERSIST, on_drain, program);
-    bool is_made = gateway->control != NULL && gateway->report != NULL && program->dns != NULL &&
-                   program->terminate != NULL && program->revalidate != NULL && program->sweep != NULL &&
-                   program->drain != NULL && event_add(program->terminate, NULL) == 0 &&
+    bool is_made = gateway->control != NULL && gateway->report != NULL && gateway->approvals != NULL &&
+                   program->dns != NULL && program->terminate != NULL && program->revalidate != NULL &&
+                   program->sweep != NULL && program->drain != NULL &&
+                   event_add(program->terminate, NULL) == 0 &&
                    event_add(program->revalidate, &revalidate) == 0 && event_add(program->sweep, &sweep) == 0;
     for (size_t i = 0; i < LISTENERS && is_made; i++) {
         program->listeners[i] = evconnlistener_new(gateway->base, on_accept, program,
@@ -256,6 +259,7 @@ static void free_parts(struct program *program)
         event_free(program->terminate);
     gateway->control = bt_control_free(gateway->control);
     gateway->report = bt_report_free(gateway->report);
+    gateway->approvals = bt_approvals_free(gateway->approvals);
     gateway->agents = bt_agents_free(gateway->agents);
     gateway->resolver = bt_resolver_free(gateway->resolver);
     if (gateway->base != NULL)

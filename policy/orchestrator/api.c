@@ -1,5 +1,5 @@
-/* Routing, authorisation and replies of API v1. See api.h. What each call does is in api_host.c and
- * api_gateway.c. */
+/* Routing, authorisation and replies of API v1. See api.h. What each call does is in api_host.c,
+ * api_gateway.c and api_approvals.c. */
 #include "policy/orchestrator/api.h"
 
 #include <errno.h>
@@ -30,9 +30,13 @@ static const struct call {
     {EVHTTP_REQ_GET, "counters", 1, WHO_HOST, bt_api_get_counters},
     {EVHTTP_REQ_GET, "decisions", 0, WHO_HOST, bt_api_get_decisions},
     {EVHTTP_REQ_GET, "metrics", 0, WHO_HOST, bt_api_get_metrics},
+    {EVHTTP_REQ_GET, "approvals", 0, WHO_HOST, bt_api_get_approvals},
+    {EVHTTP_REQ_PUT, "approvals", 1, WHO_HOST, bt_api_put_approval},
     {EVHTTP_REQ_POST, "resolve", 0, WHO_GATEWAY, bt_api_post_resolve},
     {EVHTTP_REQ_POST, "decisions", 0, WHO_GATEWAY, bt_api_post_decisions},
     {EVHTTP_REQ_POST, "counters", 0, WHO_GATEWAY, bt_api_post_counters},
+    {EVHTTP_REQ_POST, "approvals", 0, WHO_GATEWAY, bt_api_post_approvals},
+    {EVHTTP_REQ_POST, "held", 0, WHO_GATEWAY, bt_api_post_held},
 };
 
 int64_t bt_api_now_ms(void)

@@ -5,6 +5,7 @@
 
 #include <event2/http.h>
 
+#include "policy/orchestrator/approval_queue.h"
 #include "policy/orchestrator/counters.h"
 #include "policy/orchestrator/jwt.h"
 #include "policy/orchestrator/registry.h"
@@ -17,6 +18,7 @@ struct bt_api {
     struct bt_registry *registry; /* borrowed, as are the others */
     struct bt_counters *counters;
     struct bt_vault *vault;
+    struct bt_queue *queue;
     const char *host_key_sha256;
     const char *gateway_secret_sha256;
     uint8_t jwt_key[BT_JWT_KEY_SIZE];
@@ -38,7 +40,8 @@ json_t *bt_api_body(struct evhttp_request *request);
 /* Handlers. Parts of the path after the resource's name, split at '/', or NULL. */
 typedef void bt_api_handler(struct bt_api *api, struct evhttp_request *request, char *const parts[2]);
 bt_api_handler bt_api_put_agent, bt_api_delete_agent, bt_api_get_agents, bt_api_get_counters,
-    bt_api_get_decisions, bt_api_get_metrics;
-bt_api_handler bt_api_post_token, bt_api_post_resolve, bt_api_post_decisions, bt_api_post_counters;
+    bt_api_get_decisions, bt_api_get_metrics, bt_api_get_approvals, bt_api_put_approval;
+bt_api_handler bt_api_post_token, bt_api_post_resolve, bt_api_post_decisions, bt_api_post_counters,
+    bt_api_post_approvals, bt_api_post_held;
 
 #endif

@@ -217,10 +217,12 @@ static void put_body(struct bt_api *api, struct evhttp_request *request, const j
     }
     agent->policy = json_incref(json_object_get(body, "policy"));
     uint64_t version;
-    if (put_agent(api, body, agent, &version, &error) < 0)
+    if (put_agent(api, body, agent, &version, &error) < 0) {
         bt_api_refuse_error(request, &error);
-    else
-        bt_api_reply(request, json_pack("{s:I}", "policy_version", (json_int_t)version));
+        return;
+    }
+    bt_queue_forget(api->queue, agent->slot, agent->generation, true);
+    bt_api_reply(request, json_pack("{s:I}", "policy_version", (json_int_t)version));
 }
 
 void bt_api_put_agent(struct bt_api *api, struct evhttp_request *request, char *const parts[2])
@@ -247,6 +249,7 @@ void bt_api_delete_agent(struct bt_api *api, struct evhttp_request *request, cha
         bt_api_refuse_error(request, &error);
     else {
         bt_vault_forget(api->vault, slot, generation);
+        bt_queue_forget(api->queue, slot, generation, false);
         bt_api_reply(request, json_object());
     }
 }

@@ -28,7 +28,21 @@ struct settings {
     char *registry_folder;
     const char *host_key_sha256;
     const char *gateway_secret_sha256;
+    unsigned approval_seconds;
 };
+
+/* How long a request may wait for its owner. */
+static int load_approval_seconds(struct settings *settings, struct bt_error *error)
+{
+    const json_t *value = json_object_get(settings->document, "approval_seconds");
+    json_int_t seconds = value != NULL ? json_integer_value(value) : BT_QUEUE_SECONDS_MAX;
+    if ((value != NULL && !json_is_integer(value)) || seconds < 1 || seconds > BT_QUEUE_SECONDS_MAX)
+        return bt_fail(error, BT_EXIT_ERROR, EINVAL, NULL,
+                       "configuration: \"approval_seconds\" is not a number of 1 to %d",
+                       BT_QUEUE_SECONDS_MAX);
+    settings->approval_seconds = (unsigned)seconds;
+    return 0;
+}
 
 static int load_settings(const char *path, struct settings *settings, struct bt_error *error)
 {
@@ -48,6 +62,8 @@ static int load_settings(const char *path, struct settings *settings, struct bt_
     if (result == 0)
         result = bt_service_config_text(settings->document, "gateway_secret_sha256", false,
                                         &settings->gateway_secret_sha256, error);
+    if (result == 0)
+        result = load_approval_seconds(settings, error);
     if (result < 0)
         return result;
     const char *slash = strrchr(settings->registry_path, '/');
@@ -131,6 +147,7 @@ static int start(const char *path, struct bt_error *error)
         (void)bt_service_raise_descriptors(1024);
         api.counters = bt_counters_new();
         api.vault = bt_vault_new();
+        api.queue = bt_queue_new(settings.approval_seconds);
         api.host_key_sha256 = settings.host_key_sha256;
         api.gateway_secret_sha256 = settings.gateway_secret_sha256;
         bt_random_bytes(api.jwt_key, sizeof(api.jwt_key));
@@ -138,6 +155,7 @@ static int start(const char *path, struct bt_error *error)
     }
     bt_counters_free(api.counters);
     bt_vault_free(api.vault);
+    bt_queue_free(api.queue);
     bt_registry_close(api.registry);
     free(settings.registry_folder);
     json_decref(settings.document);

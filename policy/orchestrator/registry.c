@@ -27,7 +27,8 @@ static const char schema[] =
     " address INTEGER NOT NULL UNIQUE, gateway_address INTEGER NOT NULL, token_sha256 TEXT NOT NULL,"
     " policy_version INTEGER NOT NULL, policy TEXT NOT NULL) STRICT;"
     "CREATE TABLE IF NOT EXISTS decisions (id INTEGER PRIMARY KEY AUTOINCREMENT, slot INTEGER NOT NULL,"
-    " generation INTEGER NOT NULL, record TEXT NOT NULL) STRICT;";
+    " generation INTEGER NOT NULL, record TEXT NOT NULL) STRICT;"
+    "CREATE TABLE IF NOT EXISTS numbers (name TEXT PRIMARY KEY, last INTEGER NOT NULL) STRICT;";
 
 static void finalize(sqlite3_stmt **statement)
 {
@@ -333,6 +334,24 @@ int bt_registry_add_decisions(struct bt_registry *registry, const json_t *record
     if (result < 0)
         return result;
     return end_transaction(registry, insert_decisions(registry, records, error), error);
+}
+
+int bt_registry_next_number(struct bt_registry *registry, int64_t *ret_number, struct bt_error *error)
+{
+    auto_statement *statement = NULL;
+    int result = prepare(registry,
+                         "INSERT INTO numbers (name, last) VALUES ('approval', 1)"
+                         " ON CONFLICT (name) DO UPDATE SET last = last + 1 RETURNING last",
+                         &statement, error);
+    if (result < 0)
+        return result;
+    if (sqlite3_step(statement) != SQLITE_ROW)
+        return database_fail(registry, error);
+    int64_t number = sqlite3_column_int64(statement, 0);
+    result = run(registry, statement, error);
+    if (result == 0)
+        *ret_number = number;
+    return result;
 }
 
 int bt_registry_decisions(struct bt_registry *registry, const struct bt_decision_query *query,

@@ -57,6 +57,10 @@ int bt_registry_visit(struct bt_registry *registry,
  * BT_REGISTRY_DECISIONS_MAX. */
 int bt_registry_add_decisions(struct bt_registry *registry, const json_t *records, struct bt_error *error);
 
+/* The next number of a question to the owner. Not given twice, also not by a later process: who types a
+ * number after a restart does not answer another question. */
+int bt_registry_next_number(struct bt_registry *registry, int64_t *ret_number, struct bt_error *error);
+
 struct bt_decision_query {
     int64_t slot, generation; /* -1: any */
     int64_t after;            /* ids above this */

@@ -71,7 +71,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct bt_filter_settings settings = {
         .secrets = secrets,
         .dlp = {.outbound = (enum bt_dlp_outbound)(data[0] >> 1 & 3),
-                .inbound = (enum bt_dlp_inbound)((data[0] >> 3) % 3)},
+                .inbound = (enum bt_dlp_inbound)((data[0] >> 3) % 3),
+                .warns_of_entropy = (data[0] & 0x80) != 0},
     };
     bool is_searched = !is_request || settings.dlp.outbound != BT_DLP_OUTBOUND_OFF;
     bool may_differ = is_searched && (!is_request || settings.dlp.outbound == BT_DLP_OUTBOUND_REDACT);

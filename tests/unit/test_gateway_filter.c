@@ -17,6 +17,7 @@
 #include "lib/memory.h"
 #include "policy/gateway/dlp_view.h"
 #include "policy/gateway/inflate.h"
+#include "policy/gateway/matches.h"
 #include "policy/gateway/secrets.h"
 #include "tests/lib/filter_run.h"
 
@@ -326,6 +327,172 @@ static void test_questions(void **state)
         filter_run_clear(&run);
     }
     (void)bt_secrets_free(secrets);
+}
+
+/* One answer is for one value: another one of the same kind is another question, the same one is none. */
+static void test_values(void **state)
+{
+    char other[64];
+    (void)snprintf(other, sizeof(other), "%.30sZZZZZZZZZZ", github_token());
+    bt_auto_free char *body =
+        bt_string_format("%s %s %040000d %s %s", github_token(), github_token(), 0, other, github_token());
+    (void)state;
+    for (enum filter_run_cut cut = CUT_NONE; cut <= CUT_RANDOM; cut++) {
+        struct filter_run run = {
+            .settings.dlp.outbound = BT_DLP_OUTBOUND_SUPERVISE, .cut = cut, .seed = 3, .answer = true};
+        filter_run(&run, body, strlen(body));
+        assert_int_equal(run.verdict, BT_FILTER_PASS);
+        assert_int_equal(run.questions, 2);
+        assert_string_equal(run.output, body);
+        filter_run_clear(&run);
+    }
+}
+
+/* A private key is known by its first line alone, which others have, too: each one is asked about. */
+static void test_partial_values(void **state)
+{
+    bt_auto_free char *key =
+        bt_string_format("%s%s\n%s%s\n%s%s\n", "-----BEGIN ", "PRIVATE KEY-----", "MIIEvQIBADANBgkq",
+                         "hkiG9w0BAQEFAASC", "-----END ", "PRIVATE KEY-----");
+    bt_auto_free char *body = bt_string_format("%s%040000d%s", key, 0, key);
+    struct filter_run run = {.settings.dlp.outbound = BT_DLP_OUTBOUND_SUPERVISE, .answer = true};
+    (void)state;
+    filter_run(&run, body, strlen(body));
+    assert_int_equal(run.verdict, BT_FILTER_PASS);
+    assert_int_equal(run.questions, 2);
+    filter_run_clear(&run);
+}
+
+/* More values than an owner can be asked about, whether they come together or one by one. */
+static void test_many_values(void **state)
+{
+    bt_auto_buffer body = {0};
+    (void)state;
+    for (unsigned i = 0; i <= BT_MATCHES_MAX; i++) {
+        for (enum filter_run_cut cut = CUT_NONE; cut <= CUT_BYTES; cut++) {
+            struct filter_run run = {
+                .settings.dlp.outbound = BT_DLP_OUTBOUND_SUPERVISE, .cut = cut, .answer = true};
+            filter_run(&run, body.data != NULL ? body.data : "", body.length);
+            assert_int_equal(run.verdict, BT_FILTER_PASS);
+            filter_run_clear(&run);
+        }
+        assert_int_equal(bt_buffer_add_format(&body, "%.30sZZZZZZZZ%02u ", github_token(), i), 0);
+    }
+    for (enum filter_run_cut cut = CUT_NONE; cut <= CUT_BYTES; cut++) {
+        struct filter_run run = {
+            .settings.dlp.outbound = BT_DLP_OUTBOUND_SUPERVISE, .cut = cut, .answer = true};
+        filter_run(&run, body.data, body.length);
+        assert_int_equal(run.verdict, BT_FILTER_BLOCK);
+        assert_true(filter_run_found(&run, "approval:too-many"));
+        filter_run_clear(&run);
+    }
+}
+
+/* What was asked about says what and where, and nothing of the value; what is remembered is of one host. */
+static void test_matches(void **state)
+{
+    struct bt_filter_settings settings = {.dlp.outbound = BT_DLP_OUTBOUND_SUPERVISE, .host = "a.example"};
+    struct bt_filter *filter = bt_filter_request_new(&settings);
+    struct bt_message head = {.path = {"/", 1}, .content_length = -1};
+    struct bt_approved *approved = NULL;
+    struct evbuffer *out = evbuffer_new();
+    bt_auto_free char *body = bt_string_format("x=%s&y=1", github_token());
+    char rule[64];
+    const char *title;
+    (void)state;
+    assert_int_equal(bt_filter_head(filter, &head), BT_FILTER_PASS);
+    assert_int_equal(bt_filter_data(filter, body, strlen(body), out), BT_FILTER_ASK);
+    const struct bt_matches *matches = bt_filter_matches(filter);
+    assert_int_equal(matches->count, 1);
+    assert_int_equal(matches->items[0].offset, 2 + strlen(github_token()));
+    assert_string_equal(matches->items[0].excerpt, "ghp_****************");
+    bt_filter_name_match(&matches->items[0], rule, &title);
+    assert_string_equal(rule, "dlp:github-token");
+    bt_approved_add(&approved, "a.example", matches);
+    (void)bt_filter_free(filter);
+    settings.approved = approved;
+    for (unsigned i = 0; i < 2; i++) {
+        struct bt_filter_finding finding;
+        settings.host = i == 0 ? "a.example" : "b.example";
+        filter = bt_filter_request_new(&settings);
+        assert_int_equal(bt_filter_head(filter, &head), BT_FILTER_PASS);
+        assert_int_equal(bt_filter_data(filter, body, strlen(body), out),
+                         i == 0 ? BT_FILTER_PASS : BT_FILTER_ASK);
+        assert_true(bt_filter_take_finding(filter, &finding));
+        assert_string_equal(finding.rule, i == 0 ? "approval:remembered" : "dlp:github-token");
+        (void)bt_filter_free(filter);
+    }
+    (void)bt_approved_free(approved);
+    evbuffer_free(out);
+}
+
+static void show_path(enum bt_dlp_outbound outbound, const char *path, const char *expected)
+{
+    const struct bt_filter_settings settings = {.dlp.outbound = outbound};
+    struct bt_filter *filter = bt_filter_request_new(&settings);
+    char shown[BT_FILTER_PATH_SIZE];
+    bt_filter_show_path(filter, (struct bt_http_slice){path, strlen(path)}, shown);
+    assert_string_equal(shown, expected);
+    (void)bt_filter_free(filter);
+}
+
+static void test_shown_paths(void **state)
+{
+    bt_auto_free char *plain = bt_string_format("/a/%s?q=%s", github_token(), github_token());
+    bt_auto_free char *hidden = bt_string_format("/a/%%67%s", github_token() + 1);
+    bt_auto_free char *large = bt_string_format("/%0400d", 0);
+    bt_auto_free char *cut = bt_string_format("/%0255d", 0);
+    (void)state;
+    show_path(BT_DLP_OUTBOUND_SUPERVISE, "/v1/x?key=1", "/v1/x");
+    show_path(BT_DLP_OUTBOUND_SUPERVISE, plain, "/a/ghp_************************************");
+    show_path(BT_DLP_OUTBOUND_BLOCK, plain, "/a/ghp_************************************");
+    show_path(BT_DLP_OUTBOUND_SUPERVISE, hidden, "");
+    show_path(BT_DLP_OUTBOUND_SUPERVISE, large, cut);
+    show_path(BT_DLP_OUTBOUND_OFF, "/a\033b", "/a?b");
+}
+
+/* ---- what looks random ------------------------------------------------------------------------------------
+ */
+
+static void test_entropy(void **state)
+{
+    static const struct {
+        const char *text;
+        bool is_random;
+    } cases[] = {
+        {"k=R7dkW2mQ9xLc4TnVb8sYf3Hj6GpZa1eUo5Ki", true},
+        {"k=R7dkW2mQ9xLc4TnVb8s", false}, /* too short to tell */
+        {"bt_exchange_filter_request_new_And_So_On_2", false},
+        {"the quick brown fox jumps over the lazy dog", false},
+        {"0123456789abcdef0123456789abcdef0123456789abcdef", false},
+        {"sha512-R7dkW2mQ9xLc4TnVb8sYf3Hj6GpZa1eUo5Ki", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(cases); i++) {
+        for (enum filter_run_cut cut = CUT_NONE; cut <= CUT_BYTES; cut++) {
+            const char *body = cases[i].text;
+            struct filter_run run = {
+                .settings.dlp = {.outbound = BT_DLP_OUTBOUND_OFF, .warns_of_entropy = true}, .cut = cut};
+            filter_run(&run, body, strlen(body));
+            assert_int_equal(run.verdict, BT_FILTER_PASS);
+            assert_string_equal(run.output, body);
+            if (filter_run_found(&run, "dlp:entropy") != cases[i].is_random)
+                fail_msg("%s", cases[i].text);
+            filter_run_clear(&run);
+        }
+    }
+    /* Not without being asked to, and in a path as well; what dlp is off for passes. */
+    bt_auto_free char *path = bt_string_format("/%s", cases[0].text);
+    struct filter_run run = {.path = path, .settings.dlp.outbound = BT_DLP_OUTBOUND_BLOCK};
+    filter_run(&run, cases[0].text, strlen(cases[0].text));
+    assert_int_equal(run.finding_count, 0);
+    filter_run_clear(&run);
+    run.settings.dlp = (struct bt_dlp){.outbound = BT_DLP_OUTBOUND_OFF, .warns_of_entropy = true};
+    filter_run(&run, github_token(), strlen(github_token()));
+    assert_int_equal(run.verdict, BT_FILTER_PASS);
+    assert_int_equal(run.finding_count, 1);
+    assert_string_equal(run.findings[0].rule, "dlp:entropy");
+    filter_run_clear(&run);
 }
 
 /* ---- overwriting ----------------------------------------------------------------------------------------
@@ -943,6 +1110,12 @@ int main(void)
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_backslashes),
         cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_partial_values),
+        cmocka_unit_test(test_many_values),
+        cmocka_unit_test(test_matches),
+        cmocka_unit_test(test_shown_paths),
+        cmocka_unit_test(test_entropy),
         cmocka_unit_test(test_redaction),
         cmocka_unit_test(test_scrubbing),
         cmocka_unit_test(test_heads),
