@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "frontend/approvals.h"
 #include "frontend/command.h"
 #include "frontend/describe.h"
 #include "frontend/manifest.h"
@@ -79,12 +80,32 @@ static int bt_list_names(struct bt_context *context, const struct bt_agent *agen
     return r;
 }
 
+/* Of every environment in which an agent of the list lives: how many of their requests wait for an answer. */
+static size_t bt_list_waiting(struct bt_context *context, const struct bt_agent *agents, size_t count)
+{
+    bt_auto_list asked = {0};
+    size_t waiting = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        bool is_asked = false;
+        for (size_t k = 0; k < asked.count; k++)
+            is_asked |= strcmp(asked.items[k], agents[i].environment) == 0;
+        if (is_asked || !bt_agent_is_live(&agents[i]))
+            continue;
+        bt_list_add(&asked, agents[i].environment);
+        json_t *numbers = bt_approvals_numbers(&context->paths, agents[i].environment);
+        waiting += json_array_size(numbers);
+        json_decref(numbers);
+    }
+    return waiting;
+}
+
 static int bt_list_run(struct bt_context *context, struct bt_error *error)
 {
     bool is_all = bt_option_is_set(&context->arguments, "all-environments");
     bt_auto_free struct bt_agent *agents = NULL;
     struct bt_state *state = NULL;
-    size_t count = 0;
+    size_t count = 0, waiting;
     int r = bt_state_open(&context->paths, &state, error);
 
     if (r == 0)
@@ -94,13 +115,18 @@ static int bt_list_run(struct bt_context *context, struct bt_error *error)
         return r;
     if (bt_option_is_set(&context->arguments, "names"))
         return bt_list_names(context, agents, count, error);
+    waiting = bt_list_waiting(context, agents, count);
     if (context->output.is_json) {
         json_t *array = json_array();
         for (size_t i = 0; i < count; i++)
             json_array_append_new(array, bt_describe_agent(&agents[i], NULL));
-        bt_output_document(&context->output, json_pack("{s:o}", "agents", array));
+        bt_output_document(&context->output,
+                           json_pack("{s:o, s:I}", "agents", array, "approvals", (json_int_t)waiting));
     } else {
         bt_list_print(&context->output, agents, count, is_all);
+        if (waiting > 0)
+            bt_output_note(&context->output, "%zu %s for you: berth approvals list", waiting,
+                           waiting == 1 ? "request waits" : "requests wait");
     }
     return 0;
 }

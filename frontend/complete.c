@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "backends/backend.h"
+#include "frontend/approvals.h"
 #include "frontend/command.h"
 #include "frontend/complete.h"
 #include "frontend/credentials.h"
@@ -105,6 +106,23 @@ static void bt_complete_backends(struct bt_completion *completion)
         bt_complete_add(completion, bt_backends[i]->name);
 }
 
+static void bt_complete_approvals(struct bt_completion *completion)
+{
+    struct bt_paths paths;
+    json_t *numbers = NULL, *number;
+    size_t index;
+
+    if (bt_paths_load(&paths, NULL) < 0)
+        return;
+    numbers = bt_approvals_numbers(&paths, BT_ENVIRONMENT_LIVE);
+    json_array_foreach(numbers, index, number)
+    {
+        bt_auto_free char *text = bt_string_format("%lld", (long long)json_integer_value(number));
+        bt_complete_add(completion, text);
+    }
+    json_decref(numbers);
+}
+
 static void bt_complete_value(struct bt_completion *completion, const char *value_name)
 {
     if (strcmp(value_name, "N") == 0)
@@ -139,6 +157,11 @@ static void bt_complete_operand(struct bt_completion *completion, const struct b
             bt_complete_words(completion, "set list rm");
         else if (index == 1)
             bt_complete_credentials(completion);
+    } else if (strcmp(command->name, "approvals") == 0) {
+        if (index == 0)
+            bt_complete_words(completion, "list show allow deny");
+        else if (index == 1)
+            bt_complete_approvals(completion);
     } else if (strcmp(command->name, "image") == 0) {
         bt_complete_words(completion, index == 0 ? "build list" : "kernel infra shell shell-build");
     } else if (strncmp(operands, "<agent>", 7) == 0) {

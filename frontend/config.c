@@ -15,6 +15,7 @@
 #define BT_CONFIG_BYTES_MAX (1024U * 1024U)
 #define BT_RESOLVERS_MAX 8U
 #define BT_TRUST_MAX 32U
+#define BT_APPROVAL_SECONDS_MAX 300U
 #define BT_IDLE_STOP_DEFAULT "15m"
 
 int bt_duration_parse(const char *text, uint64_t *ret_seconds)
@@ -144,13 +145,29 @@ static int bt_config_parent_proxy(const struct bt_yaml *gateway, struct bt_confi
     return 0;
 }
 
+static int bt_config_approval_wait(const struct bt_yaml *gateway, struct bt_config *config,
+                                   struct bt_error *error)
+{
+    const char *text = NULL;
+    int r = bt_yaml_string(gateway, "approval_wait", NULL, &text, error);
+
+    if (r < 0 || !text)
+        return r;
+    if (bt_duration_parse(text, &config->approval_seconds) < 0 || config->approval_seconds < 1 ||
+        config->approval_seconds > BT_APPROVAL_SECONDS_MAX)
+        return bt_yaml_fail(bt_yaml_get(gateway, "approval_wait"), error, NULL,
+                            "'approval_wait' must be a duration from 1s to 5m, not '%.40s'", text);
+    return 0;
+}
+
 static int bt_config_gateway(const struct bt_yaml *root, const char *folder, struct bt_config *config,
                              struct bt_error *error)
 {
-    static const char *const known[] = {"resolvers", "trust", "parent_proxy"};
+    static const char *const known[] = {"resolvers", "trust", "parent_proxy", "approval_wait"};
     const struct bt_yaml *gateway = bt_yaml_get(root, "gateway");
     int r;
 
+    config->approval_seconds = BT_APPROVAL_SECONDS_MAX;
     if (!gateway)
         return 0;
     r = bt_yaml_check_keys(gateway, known, BT_ARRAY_LENGTH(known), error);
@@ -158,6 +175,8 @@ static int bt_config_gateway(const struct bt_yaml *root, const char *folder, str
         r = bt_config_resolvers(gateway, config, error);
     if (r == 0)
         r = bt_config_trust(gateway, folder, config, error);
+    if (r == 0)
+        r = bt_config_approval_wait(gateway, config, error);
     return r < 0 ? r : bt_config_parent_proxy(gateway, config, error);
 }
 

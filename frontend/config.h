@@ -16,6 +16,7 @@ struct bt_config {
     struct bt_list resolvers; /* gateway.resolvers: "IPv4" or "IPv4:port"; empty = the host's upstream ones */
     struct bt_list trust;     /* gateway.trust: absolute paths of PEM files, readable when this was loaded */
     char *parent_proxy;       /* gateway.parent_proxy: "http://host:port", NULL = none */
+    uint64_t approval_seconds;  /* gateway.approval_wait: that a request waits for its owner */
     uint64_t idle_stop_seconds; /* infra.idle_stop; 0 = never */
     char *probe_public_address; /* probe.public_address: IPv4, NULL = the default of the probe */
     enum bt_probe_repeat probe_repeat;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "frontend/approvals.h"
 #include "frontend/doctor.h"
 #include "frontend/resolvers.h"
 
@@ -70,9 +71,21 @@ static void bt_doctor_resolvers(struct bt_doctor *doctor)
                       resolvers.count > 1 ? " and others" : "");
 }
 
+static void bt_doctor_approvals(struct bt_doctor *doctor)
+{
+    json_t *numbers = bt_approvals_numbers(&doctor->context->paths, doctor->context->config.environment);
+    size_t count = json_array_size(numbers);
+
+    json_decref(numbers);
+    if (count > 0)
+        bt_doctor_add(doctor, BT_HEALTH_WARN, "approvals", "berth approvals list", "%zu %s for you", count,
+                      count == 1 ? "request waits" : "requests wait");
+}
+
 void bt_doctor_user(struct bt_doctor *doctor)
 {
     bt_doctor_state(doctor);
     bt_doctor_runtime(doctor);
     bt_doctor_resolvers(doctor);
+    bt_doctor_approvals(doctor);
 }

@@ -184,13 +184,14 @@ static int start_member(struct up *up, size_t index, struct bt_keeper_handle *re
     if (result < 0)
         return result;
     json_t *request =
-        json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:s?, s:I}", "backend",
+        json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:s, s:s, s:s, s:o, s:o, s:s?, s:I, s:I}", "backend",
                   up->backend->name, "kind", roles[index], "environment", up->environment,
                   "orchestrator_address", (json_int_t)up->pair.orchestrator.address, "environment_number",
                   (int)up->environment_number, "folder", folder, "helper_socket", up->config->helper_socket,
                   "host_key", up->host_key, "gateway_secret", up->gateway_secret, "resolvers",
                   list_to_json(&up->resolvers), "trust", list_to_json(&up->config->trust), "parent_proxy",
-                  up->config->parent_proxy, "idle_stop_seconds", (json_int_t)up->config->idle_stop_seconds);
+                  up->config->parent_proxy, "idle_stop_seconds", (json_int_t)up->config->idle_stop_seconds,
+                  "approval_seconds", (json_int_t)up->config->approval_seconds);
     result = bt_keeper_start(request, up->lock_fd, ret_handle, error);
     json_decref(request);
     return result;

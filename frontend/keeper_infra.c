@@ -72,8 +72,9 @@ static json_t *orchestrator_document(const struct bt_keeper *keeper)
     const char *gateway_secret = bt_keeper_text(keeper, "gateway_secret");
     bt_digest_bytes(host_key, strlen(host_key), key);
     bt_digest_bytes(gateway_secret, strlen(gateway_secret), secret);
-    return json_pack("{s:s, s:s, s:s, s:s}", "listen", listen, "registry", "/var/lib/berth/registry.db",
-                     "host_key_sha256", key, "gateway_secret_sha256", secret);
+    return json_pack("{s:s, s:s, s:s, s:s, s:I}", "listen", listen, "registry", "/var/lib/berth/registry.db",
+                     "host_key_sha256", key, "gateway_secret_sha256", secret, "approval_seconds",
+                     (json_int_t)bt_keeper_number(keeper, "approval_seconds"));
 }
 
 /* The guest's configuration; all of it is secret. */

@@ -105,10 +105,7 @@ int bt_rules_read_dlp(const struct bt_yaml *mapping, json_t **ret_dlp, struct bt
     for (size_t i = 0; i < BT_ARRAY_LENGTH(known) && r == 0; i++) {
         const char *text = NULL;
         r = bt_yaml_string(dlp, known[i], NULL, &text, error);
-        if (r == 0 && text && (strcmp(text, "supervise") == 0 || (i == 2 && strcmp(text, "off") != 0)))
-            r = bt_yaml_fail(bt_yaml_get(dlp, known[i]), error, NULL,
-                             "'%s: %.32s' is not supported by this version", known[i], text);
-        else if (r == 0 && text)
+        if (r == 0 && text)
             json_object_set_new(object, known[i], json_string(text));
     }
     if (r < 0)

@@ -24,11 +24,11 @@ printf 'egress:\n  routes:\n    - host: allowed.example\n      metods: [GET]\n' 
 printf -- '---\nharness: shell\nbottle: typo\n---\n' >$config/agents/typo.md
 printf 'egress: [\n' >$config/bottles/broken.yaml
 printf -- '---\nharness: shell\nbottle: broken\n---\n' >$config/agents/broken.md
-printf 'egress:\n  routes:\n    - host: allowed.example\n      dlp: {outbound: supervise}\n' >$config/bottles/later.yaml
+printf 'egress:\n  routes:\n    - host: allowed.example\n      dlp: {entropy: block}\n' >$config/bottles/later.yaml
 printf -- '---\nharness: shell\nbottle: later\n---\n' >$config/agents/later.md
 check_status "a misspelt key: file, line, column and the nearest key" 1 'typo\.yaml:4:7: .*methods' berth spawn typo --background
 check_status "a broken file: file and line" 1 'broken\.yaml:[0-9]+:[0-9]+: ' berth spawn broken --background
-check_status "a key of a later version is refused, not ignored" 1 'later\.yaml:4:23: .*not supported by this version' berth spawn later --background
+check_status "what a key cannot hold is refused, not ignored" 1 'later\.yaml:4:7: .*"entropy" is not off or warn' berth spawn later --background
 check_status "no such agent: the nearest one is named" 4 'dev' berth spawn dve --background
 check_status "no such command" 64 'spawn' berth spwan dev
 nothing_left "manifests"

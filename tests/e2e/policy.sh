@@ -15,6 +15,8 @@ egress:
       paths: [/bytes/*]
       auth: {scheme: bearer, from: example}
       log: 2
+    - host: www.allowed.example
+      dlp: {outbound: supervise}
     - host: allowed.example
 resources: {memory: 512M, cpus: 1, disk: 4G}
 END
@@ -73,6 +75,39 @@ berth logs --network one --json >"$WORLD/logs.json"
 equal "and what was allowed, with its path" True \
     "$(json 'any(r["allowed"] and r.get("path") == "/bytes/3" and r["granted_by"] == "bottle api" for r in d["decisions"])' <"$WORLD/logs.json")"
 check "but no value" not grep -q "$value" "$WORLD/logs.json"
+
+# A request that waits for its owner, who is asked through the real command.
+token=ghp"_$(od -An -N18 -tx1 /dev/urandom | tr -d ' \n')"
+ask() { inside curl -sS --max-time 120 -d "key=$token" https://www.allowed.example/mirror >"$WORLD/$1.out" 2>&1 & }
+number() { berth approvals list --json | json 'd["approvals"][0]["number"]'; }
+is_waiting() { [ "$(berth approvals --json | json 'len(d["approvals"])')" = 1 ]; }
+check_status "nothing waits yet" 0 "no request waits" berth approvals
+ask allowed
+check "a request with a token waits" eventually is_waiting
+check_status "list says so" 0 "1 request waits for you: berth approvals list" berth list
+equal "and in its document" 1 "$(berth list --json | json 'd["approvals"]')"
+doctor_says_so() { [[ $(berth doctor) == *"1 request waits for you"* ]]; }
+check "doctor, too" doctor_says_so
+check_status "it is shown with what was found" 0 "a GitHub token" berth approvals list
+check_status "one by one" 0 "www.allowed.example, port 443" berth approvals show "$(number)"
+check "without the token" sh -c "! setpriv --reuid 1000 --regid 1000 --clear-groups env HOME=/home/1000 /opt/source/build/berth approvals list --json | grep -q '${token#ghp_}'"
+equal "its number is completed" "$(number)" "$(berth complete approvals allow '')"
+check_status "a wrong number" 64 "is not the number" berth approvals allow one
+check_status "another number" 4 "no request 999999 waits" berth approvals deny 999999
+check_status "--remember goes with allow" 64 "goes with allow" berth approvals deny "$(number)" --remember
+check_status "the owner allows it" 0 "request [0-9]+ of one is allowed" berth approvals allow "$(number)"
+wait $!
+equal "it goes on" "key=$token" "$(cat "$WORLD/allowed.out")"
+ask denied
+check "the next one waits again" eventually is_waiting
+check_status "the owner refuses it" 0 "request [0-9]+ of one is refused" berth approvals deny "$(number)"
+wait $!
+equal "the agent is told which rule that was" approval:denied "$(json 'd["rule"]' <"$WORLD/denied.out")"
+check "the agent itself reaches nobody to answer" inside sh -c "! curl -s --max-time 5 --noproxy '*' http://\$(ip route | sed -n 's/^default via \([0-9.]*\).*/\1/p'):7400/v1/health"
+check_status "the trail has both" 0 "approval-allow" berth audit
+check_status "and nothing of the token" 1 "" sh -c "grep -rsq -- '${token#ghp_}' /home/1000/.local/state/berth/audit.jsonl"
+is_recorded() { berth logs --network one --json | json 'sorted({r["rule"] for r in d["decisions"] if r["rule"].startswith("approval:")})' | grep -q 'allowed.*denied'; }
+check "the records have both, too" eventually is_recorded
 
 check_status "a new value reaches the agent that runs" 0 "agent one has it" set_credential "$other"
 has_other() { inside curl -sSf --max-time 30 -o /dev/null https://api.allowed.example/bytes/4 && [ "$(seen /bytes/4)" = "Bearer $other" ]; }

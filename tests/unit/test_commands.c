@@ -188,8 +188,8 @@ static void t_complete_knows_what_comes_next(void **state)
     setenv("BERTH_CONFIG_HOME", fixture->paths.config, 1);
     setenv("BERTH_STATE_HOME", fixture->paths.state, 1);
     expect("sp", "spawn");
-    expect("", "spawn run list status exec attach stop rm diff apply cp probe why logs credential doctor up "
-               "down image audit "
+    expect("", "spawn run list status exec attach stop rm diff apply cp probe why logs approvals credential "
+               "doctor up down image audit "
                "cleanup "
                "version help");
     expect("rm ", ""); /* and no database was made for the question */
@@ -208,6 +208,9 @@ static void t_complete_knows_what_comes_next(void **state)
     expect("spawn dev --dr", "--dry-run");
     expect("spawn dev -- ", "@files");
     expect("cleanup ", "bots images workspaces");
+    expect("approvals ", "list show allow deny");
+    expect("approvals allow ", ""); /* nothing waits, and nothing is said about that */
+    expect("approvals allow --re", "--remember");
     expect("list --names ", "agents manifests bottles");
     expect("nonsense ", "");
     unsetenv("BERTH_CONFIG_HOME");

@@ -23,6 +23,7 @@ static void t_config_has_defaults_without_a_file(void **state)
     struct bt_error error = {0};
     assert_int_equal(bt_config_load(&fixture->paths, &config, &error), 0);
     assert_int_equal(config.idle_stop_seconds, 900);
+    assert_int_equal(config.approval_seconds, 300);
     assert_string_equal(config.environment, "live");
     assert_string_equal(config.helper_socket, "/run/berth/helper.sock");
     assert_int_equal(config.probe_repeat, BT_PROBE_ONCE);
@@ -74,6 +75,8 @@ static void t_config_refuses_with_a_position(void **state)
     refuse(fixture, "gateway: {parent_proxy: \"http://proxy\"}\n", "http://host:port");
     refuse(fixture, "gateway: {parent_proxy: \"http://proxy:1/x\"}\n", "http://host:port");
     refuse(fixture, "infra: {idle_stop: soon}\n", "'idle_stop' must be a duration");
+    refuse(fixture, "gateway: {approval_wait: 6m}\n", "'approval_wait' must be a duration from 1s to 5m");
+    refuse(fixture, "gateway: {approval_wait: 0}\n", "config.yaml:1:26: 'approval_wait' must be a duration");
     refuse(fixture, "probe: {repeat: sometimes}\n", "once, always or off");
     refuse(fixture, "probe: {public_address: \"::1\"}\n", "IPv4");
     refuse(fixture, "helper: {socket: relative.sock}\n", "absolute path");

@@ -144,10 +144,6 @@ static void t_manifest_refuses_circles_and_missing_parents(void **state)
 {
     const struct fixture *fixture = *state;
     fixture_write(fixture, "config/bottles/bad2.yaml", "extends: bad\n");
-    refuse_bottle(fixture, "egress:\n  dlp: {outbound: supervise}\n  routes: []\n",
-                  "bad.yaml:2:19: 'outbound: supervise' is not supported by this version");
-    refuse_bottle(fixture, "egress:\n  dlp: {entropy: warn}\n  routes: []\n",
-                  "bad.yaml:2:18: 'entropy: warn' is not supported by this version");
     refuse_bottle(fixture, "extends: bad\n", "bad.yaml:1:10");
     refuse_bottle(fixture, "extends: bad2\n", "extends itself");
     refuse_bottle(fixture, "extends: bad3\n", "did you mean 'bad");
@@ -291,6 +287,7 @@ static void t_manifest_refuses_what_cannot_be_kept(void **state)
         {"auth: {scheme: basic, from: a}\n      preserve_auth: true", "bad.yaml:4:7", "exclude each other"},
         {"transparent: credentials", "bad.yaml:4:7", "nothing to inject"},
         {"dlp: {outbound: warn}", "bad.yaml:4:7", "redact"},
+        {"dlp: {entropy: block}", "bad.yaml:4:7", "\"entropy\" is not off or warn"},
         {"dlp: true", "bad.yaml:4:12", "mapping"},
         {"log: 3", "bad.yaml:4:12", "from 0 to 2"},
     };
