@@ -185,7 +185,7 @@ FILTERS := $(wildcard policy/gateway/filter*.c policy/gateway/dlp_*.c) $(DETECTO
            $(addprefix policy/gateway/,detectors.c entropy.c http.c inflate.c literals.c matches.c secrets.c \
              websocket_frames.c)
 $(BUILD)/bench/bench_dlp: $(call objects,$(FILTERS))
-$(BUILD)/bench/bench_dlp: HOST_LIBS += -levent_core -lhs_runtime -lz -lbrotlidec -lzstd
+$(BUILD)/bench/bench_dlp: HOST_LIBS += -levent_core -lhs_runtime -lz -lbrotlidec -lzstd -lm
 FUZZ_SECONDS ?= 20
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_objects = $(patsubst %.c,$(BUILD)/fuzzobj/%.o,$(1))
