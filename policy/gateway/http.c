@@ -118,7 +118,7 @@ static int parse_fields(const char *data, size_t length, size_t *at, struct bt_h
 
 static int parse_request_line(struct bt_http_slice line, struct bt_http_head *head)
 {
-    static const char version[] = " HTTP/1.1";
+    static const char version[] = " HTTP/1.1", old_version[] = " HTTP/1.0";
     size_t method = 0;
     while (method < line.length && is_token_byte(line.data[method]))
         method++;
@@ -132,7 +132,8 @@ static int parse_request_line(struct bt_http_slice line, struct bt_http_head *he
     head->method = (struct bt_http_slice){line.data, method};
     head->target = (struct bt_http_slice){line.data + method + 1, end - method - 1};
     struct bt_http_slice rest = {line.data + end, line.length - end};
-    if (bt_http_slice_is(rest, version))
+    head->is_old = bt_http_slice_is(rest, old_version);
+    if (head->is_old || bt_http_slice_is(rest, version))
         return 0;
     return rest.length == sizeof(version) - 1 && memcmp(rest.data, " HTTP/", 6) == 0 ? -EPROTONOSUPPORT
                                                                                      : -EBADMSG;
@@ -173,9 +174,11 @@ int bt_http_request_parse(const char *data, size_t length, struct bt_http_head *
     ret_head->length = at;
     (void)bt_http_find(ret_head, "host", &host_count);
     bool is_connect = bt_http_slice_is(ret_head->method, "CONNECT");
-    if (host_count > 1 || (host_count == 0 && !is_connect))
+    if (host_count > 1 || (host_count == 0 && !is_connect && !ret_head->is_old))
         return -EBADMSG;
     result = parse_framing(ret_head, BT_HTTP_BODY_NONE);
+    if (result == 0 && ret_head->is_old && ret_head->body == BT_HTTP_BODY_CHUNKED)
+        return -EBADMSG; /* RFC 9112, 6.1 */
     if (result == 0 && is_connect && ret_head->body != BT_HTTP_BODY_NONE)
         return -EBADMSG;
     return result;

@@ -17,7 +17,7 @@ enum bt_http_body { BT_HTTP_BODY_NONE, BT_HTTP_BODY_LENGTH, BT_HTTP_BODY_CHUNKED
 struct bt_http_head {
     struct bt_http_slice method, target; /* requests */
     unsigned status;                     /* responses: 100..599 */
-    bool is_old;                         /* responses: HTTP/1.0 */
+    bool is_old;                         /* HTTP/1.0 */
     struct bt_http_slice reason;         /* responses */
     size_t length;                       /* of the head with its empty line */
     enum bt_http_body body;
@@ -27,7 +27,7 @@ struct bt_http_head {
 };
 
 /* Both return 0, -EAGAIN (more bytes are needed), -E2BIG (above BT_HTTP_HEAD_MAX or BT_HTTP_FIELDS_MAX),
- * -EPROTONOSUPPORT (not HTTP/1.1; a response may be 1.0) or -EBADMSG. ret_head is written in any case. */
+ * -EPROTONOSUPPORT (neither HTTP/1.1 nor 1.0) or -EBADMSG. ret_head is written in any case. */
 int bt_http_request_parse(const char *data, size_t length, struct bt_http_head *ret_head) BT_MUST_CHECK;
 int bt_http_response_parse(const char *data, size_t length, struct bt_http_head *ret_head) BT_MUST_CHECK;
 

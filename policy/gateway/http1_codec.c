@@ -146,7 +146,7 @@ static void begin(struct bt_http1 *http1)
     http1->receiving = BT_RECEIVE_HEAD;
     http1->sending = BT_SEND_HEAD;
     http1->held = http1->scanned = 0;
-    http1->is_head_only = http1->is_connect = http1->is_raw_asked = http1->must_close = false;
+    http1->is_head_only = http1->is_connect = http1->is_raw_asked = http1->must_close = http1->is_old = false;
     http1->stream.events = NULL;
     http1->stream.context = NULL;
 }

@@ -17,6 +17,7 @@ enum bt_sending {
     BT_SEND_HEAD,
     BT_SEND_LENGTH,  /* send_left bytes of a body are missing */
     BT_SEND_CHUNKED, /* chunks, then the last one */
+    BT_SEND_CLOSE,   /* the end of the connection ends the body */
     BT_SEND_NOTHING, /* no body may follow, but the end was not said yet */
     BT_SEND_RAW,
     BT_SEND_DONE,
@@ -37,6 +38,7 @@ struct bt_http1 {
     bool is_cut;       /* free resets */
     bool is_head_only; /* the request's method is HEAD */
     bool is_connect;   /* ... is CONNECT */
+    bool is_old;       /* ... came in HTTP/1.0 */
     bool is_raw_asked; /* the request wants another protocol: 101 may come */
     enum bt_receiving receiving;
     enum bt_sending sending;

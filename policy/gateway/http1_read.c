@@ -25,7 +25,7 @@ static const struct bt_http1_fault *fault_of(int error)
 {
     static const struct bt_http1_fault large = {431, "bad-request",
                                                 "the request's head is larger than 64 KiB or 128 fields"};
-    static const struct bt_http1_fault version = {505, "bad-request", "only HTTP/1.1 is spoken here"};
+    static const struct bt_http1_fault version = {505, "bad-request", "HTTP/1.1 and 1.0 are spoken here"};
     static const struct bt_http1_fault malformed = {400, "bad-request",
                                                     "the request is malformed or ambiguous"};
     if (error == -E2BIG)
@@ -45,7 +45,7 @@ static bool is_host_matching(const struct bt_http_head *head, struct bt_http_sli
     char host[BT_HOST_NAME_SIZE], named[BT_HOST_NAME_SIZE];
     uint16_t host_port, named_port;
     if (field == NULL || is_same(field->value, authority))
-        return true; /* only a CONNECT gets here without one */
+        return true; /* a CONNECT and HTTP/1.0 need none */
     if (bt_http_authority_parse(authority, port, host, &host_port) < 0 ||
         bt_http_authority_parse(field->value, port != 0 ? port : host_port, named, &named_port) < 0)
         return false;
@@ -74,7 +74,9 @@ static const char *take_origin_target(const struct bt_http1 *http1, const struct
 {
     const struct bt_http_field *host = bt_http_find(head, "host", NULL);
     bool is_server_wide = bt_http_slice_is(head->target, "*") && bt_http_slice_is(head->method, "OPTIONS");
-    if (host == NULL || bt_http_slice_is_nocase(head->method, "CONNECT") ||
+    if (host == NULL)
+        return "the request names no host";
+    if (bt_http_slice_is_nocase(head->method, "CONNECT") ||
         (head->target.data[0] != '/' && !is_server_wide) ||
         memchr(head->target.data, '#', head->target.length) != NULL)
         return "this connection takes requests in origin-form only";
@@ -115,7 +117,7 @@ static bool take_protocol(struct bt_http1 *http1, const struct bt_http_head *hea
     const struct bt_http_field *field = bt_http_find(head, "upgrade", &count);
     const struct bt_http_field *key = bt_http_find(head, "sec-websocket-key", &key_count);
     /* Others (h2c) are what a server may ignore; so this one does. */
-    http1->is_raw_asked = count == 1 && bt_http_lists(head, "connection", upgrade) &&
+    http1->is_raw_asked = !head->is_old && count == 1 && bt_http_lists(head, "connection", upgrade) &&
                           bt_http_slice_is_nocase(field->value, "websocket");
     if (!http1->is_raw_asked)
         return true;
@@ -139,6 +141,9 @@ static const struct bt_http1_fault *take_request(struct bt_http1 *http1, const s
     message->content_length = head->body == BT_HTTP_BODY_LENGTH ? (int64_t)head->body_length
                               : bt_http_find(head, "content-length", NULL) != NULL ? 0
                                                                                    : -1;
+    /* HTTP/1.0 knows no interim answers and no other protocols; such fields are left unheard (RFC
+     * 9110, 10.1.1 and 7.8). */
+    expectations = head->is_old ? 0 : expectations;
     message->expects_continue = expectations == 1 && bt_http_slice_is_nocase(expect->value, "100-continue");
     const char *wrong = http1->settings.is_proxy ? take_proxy_target(head, message)
                                                  : take_origin_target(http1, head, message);
@@ -192,7 +197,8 @@ static enum bt_step tell_request(struct bt_http1 *http1, const struct bt_http_he
     http1->is_open = true;
     http1->is_head_only = bt_http_slice_is(head->method, "HEAD");
     http1->is_connect = bt_http_slice_is(head->method, "CONNECT");
-    http1->must_close = wants_close(head);
+    http1->is_old = head->is_old;
+    http1->must_close = head->is_old || wants_close(head);
     bt_http_body_start(&http1->reader, head->body, head->body_length);
     http1->receiving = message->is_complete           ? BT_RECEIVE_DONE
                        : message->protocol.length > 0 ? BT_RECEIVE_RAW

@@ -125,6 +125,8 @@ static void put_framing(struct bt_http1 *http1, const struct bt_message *head, b
         http1->sending = BT_SEND_LENGTH;
         http1->send_left = (uint64_t)head->content_length;
         put_length(writer, http1->send_left);
+    } else if (http1->is_old) {
+        http1->sending = BT_SEND_CLOSE;
     } else {
         http1->sending = BT_SEND_CHUNKED;
         put_text(writer, "transfer-encoding: chunked\r\n");
@@ -233,6 +235,8 @@ int bt_http1_send_head(struct bt_stream *stream, const struct bt_message *head, 
     if (head->status == 101 && !http1->is_raw_asked)
         return -EPIPE;
     if (head->status < 200) {
+        if (http1->is_old)
+            return 0;
         write_piece(http1, head, size, is_end, fill_interim);
         if (head->status == 101)
             bt_channel_poke(http1->channel); /* bytes of the other protocol may be waiting */
@@ -307,6 +311,7 @@ int bt_http1_send_end(struct bt_stream *stream, const struct bt_message *trailer
         break;
     case BT_SEND_HEAD:
         return -EPIPE;
+    case BT_SEND_CLOSE:
     case BT_SEND_NOTHING:
     case BT_SEND_DONE:
         break;

@@ -14,6 +14,8 @@
 static const unsigned char alpn_both[] = "\x02h2\x08http/1.1";
 #define ALPN_HTTP1 (alpn_both + 3)
 #define ALPN_HTTP1_LENGTH (sizeof(alpn_both) - 1 - 3)
+/* What agents may choose from, best first; http/1.0 is curl's with --http1.0. */
+static const unsigned char alpn_agents[] = "\x02h2\x08http/1.1\x08http/1.0";
 
 struct bt_tls {
     struct bt_certificates *certificates;
@@ -38,7 +40,7 @@ static int choose_protocol(SSL *ssl, const unsigned char **ret_chosen, unsigned 
     unsigned char *chosen;
     (void)ssl;
     (void)context;
-    if (SSL_select_next_proto(&chosen, ret_length, alpn_both, sizeof(alpn_both) - 1, offered,
+    if (SSL_select_next_proto(&chosen, ret_length, alpn_agents, sizeof(alpn_agents) - 1, offered,
                               offered_length) != OPENSSL_NPN_NEGOTIATED)
         return SSL_TLSEXT_ERR_ALERT_FATAL;
     *ret_chosen = chosen;

@@ -61,6 +61,13 @@ register_key the-secret-of-the-user >/dev/null
 
 # ---- what an agent is shown ------------------------------------------------------------------------------------------------
 equal "HTTPS is opened" 'hello from the internet' "$(fetch https://allowed.example/hello)"
+old_proxy() { in_agent one curl -s --max-time 20 --cacert authority.pem --proxy1.0 10.243.0.6:8119 "$@"; }
+equal "a tunnel that is asked for in HTTP/1.0 (Python before 3.12)" 'hello from the internet' \
+    "$(old_proxy -U agent:token-one https://allowed.example/hello)"
+equal "which has the same rules" 403 "$(old_proxy -U agent:token-one -o /dev/null -w '%{http_connect}' https://blocked.example/)"
+equal "and the same need of a token" 407 "$(old_proxy -o /dev/null -w '%{http_connect}' https://allowed.example/)"
+equal "a request in HTTP/1.0, its answer of unknown length" 10 "$(fetch --http1.0 https://allowed.example/drip/10 | grep -c '^drip [0-9]$')"
+equal "the same without TLS" 10 "$(fetch --http1.0 http://allowed.example/drip/10 | grep -c '^drip [0-9]$')"
 cat >leaf.py <<'END'
 import base64, socket, ssl, sys, time
 def connect(name, target, session=None, **options):
@@ -357,7 +364,7 @@ equal "CONNECT, then a new policy without that host, before the ClientHello" 'op
 # ---- the records, and the end -----------------------------------------------------------------------------------------------------------------
 sleep 0.5
 api GET 'decisions?slot=3&generation=11&limit=1000' >decisions.json
-equal "the refusals are on record" "['bad-certificate', 'bad-request', 'bad-response', 'connect-failed', 'credential-needs-tls', 'host-mismatch', 'method-not-allowed', 'path-ambiguous', 'path-not-allowed', 'policy-changed', 'revoked', 'tls-failed']" \
+equal "the refusals are on record" "['bad-certificate', 'bad-request', 'bad-response', 'connect-failed', 'credential-needs-tls', 'default-deny', 'host-mismatch', 'identity', 'method-not-allowed', 'path-ambiguous', 'path-not-allowed', 'policy-changed', 'revoked', 'tls-failed']" \
     "$(json 'sorted({r["rule"] for r in d["decisions"] if not r["allowed"]} - {"bad-hello"})' <decisions.json)"
 equal "the credential is in no record, log or answer" '' "$(grep -l -e the-secret-of-the-user -e another-secret-of-the-user decisions.json gateway.log orchestrator.log)"
 gateway_world_end >end.log

@@ -94,8 +94,24 @@ static void test_smuggling(void **state)
             fail_msg("case %zu gives %d: %s", i, parse(bad[i], &head), bad[i]);
     static const char with_nul[] = "GET / HTTP/1.1\r\nHost: a\0b\r\n\r\n";
     assert_int_equal(bt_http_request_parse(with_nul, sizeof(with_nul) - 1, &head), -EBADMSG);
-    assert_int_equal(parse("GET / HTTP/1.0\r\nHost: a\r\n\r\n", &head), -EPROTONOSUPPORT);
+    assert_int_equal(parse("GET / HTTP/0.9\r\nHost: a\r\n\r\n", &head), -EPROTONOSUPPORT);
     assert_int_equal(parse("GET / HTTP/2.0\r\nHost: a\r\n\r\n", &head), -EPROTONOSUPPORT);
+}
+
+static void test_old_version(void **state)
+{
+    struct bt_http_head head;
+    (void)state;
+    assert_int_equal(parse("CONNECT a.example:443 HTTP/1.0\r\n\r\n", &head), 0);
+    assert_true(head.is_old);
+    assert_int_equal(parse("GET http://a.example/ HTTP/1.0\r\n\r\n", &head), 0);
+    assert_int_equal(parse("POST / HTTP/1.0\r\nHost: a\r\nContent-Length: 2\r\n\r\n", &head), 0);
+    assert_int_equal(head.body, BT_HTTP_BODY_LENGTH);
+    assert_int_equal(parse("POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", &head),
+                     -EBADMSG);
+    assert_int_equal(parse("GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n", &head), -EBADMSG);
+    assert_int_equal(parse("GET / HTTP/1.1\r\nHost: a\r\n\r\n", &head), 0);
+    assert_false(head.is_old);
 }
 
 static void test_limits(void **state)
@@ -318,10 +334,12 @@ static void test_trailers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_request),    cmocka_unit_test(test_smuggling), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_response),   cmocka_unit_test(test_authority), cmocka_unit_test(test_absolute),
-        cmocka_unit_test(test_hop_by_hop), cmocka_unit_test(test_token),     cmocka_unit_test(test_bodies),
-        cmocka_unit_test(test_trailers),
+        cmocka_unit_test(test_request),     cmocka_unit_test(test_smuggling),
+        cmocka_unit_test(test_limits),      cmocka_unit_test(test_response),
+        cmocka_unit_test(test_authority),   cmocka_unit_test(test_absolute),
+        cmocka_unit_test(test_hop_by_hop),  cmocka_unit_test(test_token),
+        cmocka_unit_test(test_bodies),      cmocka_unit_test(test_trailers),
+        cmocka_unit_test(test_old_version),
     };
     return cmocka_run_group_tests_name("gateway_http", tests, NULL, NULL);
 }

@@ -269,6 +269,57 @@ static void test_responses_out(void **state)
     close_owner(&owner);
 }
 
+/* HTTP/1.0 gets its answer as it can read it, and no second one. */
+static void test_old_requests(void **state)
+{
+    static const char pair[] = "GET /a HTTP/1.0\r\nHost: a.example\r\nConnection: keep-alive\r\n\r\n"
+                               "GET /b HTTP/1.0\r\nHost: a.example\r\n\r\n";
+    static const char unheard[] = "POST /c HTTP/1.0\r\nHost: a.example\r\nContent-Length: 2\r\n"
+                                  "Expect: much\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhi";
+    struct owner owner;
+    struct bt_message early = {.status = 103, .content_length = -1};
+    struct bt_message head = {.status = 200, .content_length = -1};
+    (void)state;
+    open_owner(&owner, false, false);
+    peer_sends(&owner, pair, 1000);
+    assert_seen(&owner, "[GET https://a.example/a complete]<end>");
+    assert_int_equal(owner.stream->operations->send_head(owner.stream, &early, false), 0);
+    assert_int_equal(owner.stream->operations->send_head(owner.stream, &head, false), 0);
+    assert_int_equal(owner.stream->operations->send_data(owner.stream, "abc", 3), 0);
+    assert_int_equal(owner.stream->operations->send_end(owner.stream, NULL), 0);
+    release(&owner);
+    assert_peer(&owner, "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nabc");
+    char byte;
+    assert_int_equal(recv(owner.peer, &byte, 1, MSG_DONTWAIT), 0); /* the end of the body */
+    peer_ends(&owner);
+    assert_seen(&owner, "<close>");
+    close_owner(&owner);
+    open_owner(&owner, false, false);
+    peer_sends(&owner, unheard, 1000);
+    assert_seen(&owner, "[POST https://a.example/c]hi<end>");
+    respond(&owner, 200, 2, "ok");
+    release(&owner);
+    assert_peer(&owner, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
+    close_owner(&owner);
+}
+
+/* An answer that breaks off is no answer that ends. */
+static void test_old_answer_cut(void **state)
+{
+    struct owner owner;
+    struct bt_message head = {.status = 200, .content_length = -1};
+    (void)state;
+    open_owner(&owner, false, false);
+    peer_sends(&owner, "GET / HTTP/1.0\r\nHost: a.example\r\n\r\n", 1000);
+    assert_int_equal(owner.stream->operations->send_head(owner.stream, &head, false), 0);
+    assert_int_equal(owner.stream->operations->send_data(owner.stream, "abc", 3), 0);
+    bt_buffer_free(&owner.seen);
+    owner.stream->operations->abort(owner.stream, BT_ABORT_LOST);
+    release(&owner);
+    assert_seen(&owner, "<close>");
+    close_owner(&owner);
+}
+
 /* More than was announced, or less, is never passed off as an answer: the connection is reset or cut. */
 static void test_lengths_kept(void **state)
 {
@@ -293,7 +344,8 @@ static void test_faults(void **state)
         const char *text, *seen;
     } cases[] = {
         {"GET / HTTP/1.1\nHost: a\n\n", "<fault 400>"},
-        {"GET / HTTP/1.0\r\nHost: a\r\n\r\n", "<fault 505>"},
+        {"GET / HTTP/1.0\r\n\r\n", "<fault 400>"},
+        {"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", "<fault 400>"},
         {"GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n", "<fault 400>"},
         {"GET / HTTP/1.1\r\nHost: a\r\nExpect: much\r\n\r\n", "<fault 417>"},
         {"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", "<fault 400>"},
@@ -324,7 +376,7 @@ static void test_proxy_form(void **state)
     assert_seen(&owner, "[GET http://a.example:81/x complete]<end>");
     respond(&owner, 204, -1, NULL);
     release(&owner);
-    peer_sends(&owner, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\nrest", 1000);
+    peer_sends(&owner, "CONNECT a.example:443 HTTP/1.0\r\n\r\nrest", 1000);
     assert_seen(&owner, "[CONNECT http://a.example:443 complete]<end>");
     respond(&owner, 200, -1, NULL);
     struct bt_channel *channel = bt_http1_detach(BT_TAKE(owner.http1));
@@ -470,11 +522,12 @@ static void test_held(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests),     cmocka_unit_test(test_responses_out),
-        cmocka_unit_test(test_lengths_kept), cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_proxy_form),   cmocka_unit_test(test_client),
-        cmocka_unit_test(test_client_ends),  cmocka_unit_test(test_websocket),
-        cmocka_unit_test(test_held),
+        cmocka_unit_test(test_requests),       cmocka_unit_test(test_responses_out),
+        cmocka_unit_test(test_lengths_kept),   cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_proxy_form),     cmocka_unit_test(test_client),
+        cmocka_unit_test(test_client_ends),    cmocka_unit_test(test_websocket),
+        cmocka_unit_test(test_held),           cmocka_unit_test(test_old_requests),
+        cmocka_unit_test(test_old_answer_cut),
     };
     (void)signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests_name("gateway_http1", tests, NULL, NULL);
