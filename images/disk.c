@@ -95,13 +95,13 @@ static void make_arguments(const struct bt_recipe *recipe, const struct bt_list 
         bt_list_add_format(arguments, "--include=%s", recipe->packages.items[i]);
     bt_list_add_format(arguments, "--aptopt=/proc/self/fd/%d", settings_fd);
     bt_list_add(arguments, "--dpkgopt=force-unsafe-io");
-    /* Documentation is not even unpacked; the writer leaves the rest of the list out. Folders stay: packages'
-     * scripts put files into them. */
+    /* Documentation is not even unpacked; the writer leaves the rest of the list out. Folders like
+     * /usr/share/man/man1 stay until then: packages' scripts put links into them. */
     for (size_t i = 0; i < recipe->exclude.count; i++) {
         const char *pattern = recipe->exclude.items[i];
         size_t length = strlen(pattern);
         if (strncmp(pattern, "usr/share/", 10) == 0 && strcmp(pattern + length - 2, "/*") == 0)
-            bt_list_add_format(arguments, "--dpkgopt=path-exclude=/%s", pattern);
+            bt_list_add_format(arguments, "--dpkgopt=path-exclude=/%s/*", pattern);
     }
     bt_list_add(arguments, recipe->suite);
     bt_list_add(arguments, "-");
@@ -147,7 +147,7 @@ static const char *find_hint(const char *said, int *ret_code)
 /* Where the reason starts in what it said: the complaints that follow are about this one. */
 static const char *find_reason(const char *said)
 {
-    static const char *const starts[] = {"E: ", "dpkg: error", "W: /etc/sub"};
+    static const char *const starts[] = {"E: ", "dpkg: error", "update-alternatives: error", "W: /etc/sub"};
     const char *reason = NULL;
     for (size_t i = 0; i < BT_ARRAY_LENGTH(starts); i++) {
         const char *found = strstr(said, starts[i]);

@@ -8,7 +8,7 @@
 #include "images/archive.h"
 #include "images/images.h"
 
-#define BT_PRODUCER_TAIL 4096
+#define BT_PRODUCER_TAIL (64UL * 1024) /* a failed package is named before all that still goes well */
 
 struct bt_producer {
     pid_t pid;

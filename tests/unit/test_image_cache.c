@@ -217,7 +217,7 @@ static void t_disk_is_built(void **state)
     assert_contains(world->steps, "[writing the image]");
     bt_auto_free char *arguments = read_text(world, "arguments");
     assert_contains(arguments, "--mode=unshare --format=tar --variant=minbase --include=git");
-    assert_contains(arguments, "--dpkgopt=path-exclude=/usr/share/doc/* bookworm - /etc/apt/sources.list");
+    assert_contains(arguments, "--dpkgopt=path-exclude=/usr/share/doc/*/* bookworm - /etc/apt/sources.list");
     bt_auto_free char *settings = read_text(world, "settings");
     assert_contains(settings, "Acquire::Languages");
     bt_auto_free char *variables = read_text(world, "environment");
@@ -254,6 +254,11 @@ static void t_disk_explains_failures(void **state)
     assert_failure(*state, "cat $W/root.tar | head -c 5000; echo 'tar: No space left on device' >&2; exit 2",
                    ENOSPC, "No space left", "free some space");
     assert_failure(*state, "echo 'E: Unable to locate package gti' >&2; exit 25", ENOENT, "gti", "recipe");
+    assert_failure(*state,
+                   "echo 'dpkg: error processing package x' >&2; for i in $(seq 500); do "
+                   "echo 'Setting up a package that has nothing to do with it' >&2; done; "
+                   "echo 'E: Sub-process returned an error code' >&2; exit 25",
+                   EIO, "status 25: dpkg: error processing package x", "");
     assert_failure(*state, "exit 3", EIO, "status 3", "");
     assert_failure(*state, "kill -9 $$", EIO, "status 137", "");
 }
