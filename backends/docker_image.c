@@ -16,10 +16,12 @@
 #include "images/cache.h"
 #include "images/export.h"
 #include "lib/http.h"
+#include "vm/trust_stores.h"
 
-#define FORM_VERSION "3" /* of what is added below; a new one makes new images */
+#define FORM_VERSION "4" /* of what is added below; a new one makes new images */
 #define TAG_LENGTH 20
 #define STACK_SIZE (256UL * 1024)
+#define FOLDER_COUNT 12U
 
 static int fingerprint(const struct bt_image *image, char ret_digest[BT_DIGEST_TEXT_SIZE], char ret_init[512],
                        struct bt_error *error)
@@ -61,28 +63,46 @@ struct source {
     uint64_t bytes;
 };
 
-static void *make_tar(void *argument)
+/* What an image has in a container beyond its recipe; returns how many. */
+static size_t list_additions(const struct source *source, struct bt_image_addition *ret_additions,
+                             char (*targets)[64])
 {
     /* What berth keeps of a workspace in an agent, or the registry of an orchestrator. */
-    unsigned keeper =
-        strcmp(((struct source *)argument)->image->name, "infra") == 0 ? BT_DOCKER_ORCHESTRATOR_ID : 0;
-    const struct bt_image_addition folders[] = {
-        {"berth", NULL, 0755, 0},    {"berth/bin", NULL, 0755, 0}, {"run", NULL, 0755, 0},
-        {"tmp", NULL, 01777, 0},     {"proc", NULL, 0555, 0},      {"sys", NULL, 0555, 0},
-        {"dev", NULL, 0755, 0},      {"etc", NULL, 0755, 0},       {"var", NULL, 0755, 0},
-        {"var/tmp", NULL, 01777, 0}, {"var/lib", NULL, 0755, 0},   {"var/lib/berth", NULL, 0755, keeper},
+    unsigned keeper = strcmp(source->image->name, "infra") == 0 ? BT_DOCKER_ORCHESTRATOR_ID : 0;
+    const struct {
+        const char *path;
+        unsigned mode, owner;
+    } folders[FOLDER_COUNT] = {
+        {"berth", 0755, 0}, {"berth/bin", 0755, 0}, {"run", 0755, 0},     {"tmp", 01777, 0},
+        {"proc", 0555, 0},  {"sys", 0555, 0},       {"dev", 0755, 0},     {"etc", 0755, 0},
+        {"var", 0755, 0},   {"var/tmp", 01777, 0},  {"var/lib", 0755, 0}, {"var/lib/berth", 0755, keeper},
     };
+    size_t count = 0;
+    for (; count < FOLDER_COUNT; count++)
+        ret_additions[count] = (struct bt_image_addition){
+            .path = folders[count].path, .mode = folders[count].mode, .owner = folders[count].owner};
+    ret_additions[count++] = (struct bt_image_addition){
+        .path = "berth/bin/berth-init", .host_path = source->init_path, .mode = 0755};
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(bt_trust_stores); i++) {
+        (void)snprintf(targets[i], sizeof(targets[i]), BT_GUEST_FOLDER "/%s", bt_trust_stores[i].file);
+        ret_additions[count++] = (struct bt_image_addition){
+            .path = bt_trust_stores[i].path, .link_target = targets[i], .mode = 0777};
+    }
+    return count;
+}
+
+static void *make_tar(void *argument)
+{
     struct source *source = argument;
+    struct bt_image_addition additions[FOLDER_COUNT + 1 + BT_ARRAY_LENGTH(bt_trust_stores)];
+    char targets[BT_ARRAY_LENGTH(bt_trust_stores)][64];
     sigset_t broken_pipe;
     (void)sigemptyset(&broken_pipe);
     (void)sigaddset(&broken_pipe, SIGPIPE);
     (void)pthread_sigmask(SIG_BLOCK, &broken_pipe, NULL); /* a refused image is an error, not an end */
-    struct bt_image_addition additions[BT_ARRAY_LENGTH(folders) + 1];
-    memcpy(additions, folders, sizeof(folders));
-    additions[BT_ARRAY_LENGTH(folders)] =
-        (struct bt_image_addition){"berth/bin/berth-init", source->init_path, 0755, 0};
     const struct bt_image_export_options options = {.additions = additions,
-                                                    .addition_count = BT_ARRAY_LENGTH(additions),
+                                                    .addition_count =
+                                                        list_additions(source, additions, targets),
                                                     .from_id = BT_GUEST_AGENT_ID,
                                                     .to_id = BT_DOCKER_AGENT_ID};
     source->result = bt_image_export(source->image, &options, source->write_fd, &source->error);

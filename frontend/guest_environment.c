@@ -6,6 +6,7 @@
 
 #include "ipc/wire/pool.h"
 #include "vm/guest_config.h"
+#include "vm/trust_stores.h"
 
 #define TRUST BT_GUEST_FOLDER "/" BT_GUEST_TRUST_PEM
 #define JAVA_TRUST BT_GUEST_FOLDER "/" BT_GUEST_TRUST_JKS

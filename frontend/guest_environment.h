@@ -7,10 +7,6 @@
 #include "lib/error.h"
 #include "lib/memory.h"
 
-/* Where the files are in a guest. */
-#define BT_GUEST_TRUST_PEM "config/trust.pem" /* below BT_GUEST_FOLDER: roots and berth's authority */
-#define BT_GUEST_TRUST_JKS "config/trust.jks" /* the same as a Java key store */
-
 /* Appends user, proxy with the identity token, trust, canary (NULL: none) and the bottle's own variables.
  * gateway_address: as the guest sees it. terminal: TERM, or NULL. */
 void bt_guest_environment(uint32_t gateway_address, const char *token, const char *canary,

@@ -11,6 +11,7 @@
 #include "frontend/config.h"
 #include "frontend/credentials.h"
 #include "frontend/guest_environment.h"
+#include "vm/trust_stores.h"
 
 #define CONNECT_DEADLINE_MS 120000
 #define TOKEN_BYTES 32U

@@ -30,7 +30,8 @@ struct export
     struct archive *archive;
     ext2_filsys fs;
     const struct bt_image_export_options *options;
-    uint64_t is_there; /* bit i: the image has a folder of that name itself */
+    uint64_t is_there;   /* bit i: the image has that name itself */
+    uint64_t has_parent; /* bit i: it has the folder that the name lies in */
     struct seen *seen;
     size_t seen_count;
     char path[PATH_SIZE];
@@ -68,11 +69,32 @@ static la_ssize_t write_block(struct archive *archive, void *context, const void
     return -1;
 }
 
-static void note_name(struct export *export, const char *path)
+static bool is_parent(const char *folder, const char *path)
 {
-    for (size_t i = 0; i < export->options->addition_count; i++)
+    const char *slash = strrchr(path, '/');
+    size_t length = slash == NULL ? 0 : (size_t)(slash - path);
+    return length > 0 && strncmp(folder, path, length) == 0 && folder[length] == '\0';
+}
+
+static void note_name(struct export *export, const char *path, bool is_folder)
+{
+    for (size_t i = 0; i < export->options->addition_count; i++) {
         if (strcmp(export->options->additions[i].path, path) == 0)
             export->is_there |= UINT64_C(1) << i;
+        if (is_folder && is_parent(path, export->options->additions[i].path))
+            export->has_parent |= UINT64_C(1) << i;
+    }
+}
+
+/* A link comes instead. */
+static bool is_replaced(const struct export *export, const char *path)
+{
+    for (size_t i = 0; i < export->options->addition_count; i++) {
+        const struct bt_image_addition *addition = &export->options->additions[i];
+        if (addition->link_target != NULL && strcmp(addition->path, path) == 0)
+            return true;
+    }
+    return false;
 }
 
 static int write_data(struct export *export, const void *data, size_t length)
@@ -171,6 +193,8 @@ static int write_entry(struct export *export, ext2_ino_t number, struct ext2_ino
     char target[LINK_TARGET_MAX + 1];
     bt_auto_buffer accounts = {0};
     unsigned type = inode->i_mode & (unsigned)S_IFMT;
+    if (type != S_IFDIR && is_replaced(export, export->path))
+        return 0;
     const char *earlier = type != S_IFDIR && inode->i_links_count > 1 ? earlier_name(export, number) : NULL;
     struct archive_entry *entry = archive_entry_new();
     archive_entry_set_pathname(entry, export->path);
@@ -186,7 +210,7 @@ static int write_entry(struct export *export, ext2_ino_t number, struct ext2_ino
         archive_entry_set_size(entry, (la_int64_t)EXT2_I_SIZE(inode));
     else if (type == S_IFLNK && read_link(export, number, inode, target) == 0)
         archive_entry_set_symlink(entry, target);
-    note_name(export, export->path);
+    note_name(export, export->path, type == S_IFDIR);
     if (export->result == 0 && archive_write_header(export->archive, entry) < ARCHIVE_WARN)
         (void)fail_archive(export);
     archive_entry_free(entry);
@@ -274,7 +298,10 @@ static int export_initrd(struct export *export, const char *path)
                        path, archive_error_string(reader));
     int code = ARCHIVE_OK;
     while (export->result == 0 && (code = archive_read_next_header(reader, &entry)) == ARCHIVE_OK) {
-        note_name(export, archive_entry_pathname(entry));
+        bool is_folder = archive_entry_filetype(entry) == AE_IFDIR;
+        if (!is_folder && is_replaced(export, archive_entry_pathname(entry)))
+            continue;
+        note_name(export, archive_entry_pathname(entry), is_folder);
         if (archive_write_header(export->archive, entry) < ARCHIVE_WARN)
             return fail_archive(export);
         la_ssize_t got = 0;
@@ -297,7 +324,11 @@ static int add(struct export *export, const struct bt_image_addition *addition)
     bt_auto_buffer content = {0};
     struct archive_entry *entry = archive_entry_new();
     archive_entry_set_pathname(entry, addition->path);
-    archive_entry_set_mode(entry, addition->mode | (addition->host_path != NULL ? S_IFREG : S_IFDIR));
+    archive_entry_set_mode(entry, addition->mode | (addition->link_target != NULL ? S_IFLNK
+                                                    : addition->host_path != NULL ? S_IFREG
+                                                                                  : S_IFDIR));
+    if (addition->link_target != NULL)
+        archive_entry_set_symlink(entry, addition->link_target);
     archive_entry_set_uid(entry, addition->owner);
     archive_entry_set_gid(entry, addition->owner);
     archive_entry_set_mtime(entry, 0, 0);
@@ -334,7 +365,8 @@ int bt_image_export(const struct bt_image *image, const struct bt_image_export_o
         export->result =
             is_ext4(image->path) ? export_ext4(export, image->path) : export_initrd(export, image->path);
     for (size_t i = 0; export->result == 0 && i < options->addition_count; i++)
-        if ((export->is_there >> i & 1) == 0)
+        if ((export->is_there >> i & 1) == 0 &&
+            (options->additions[i].link_target == NULL || (export->has_parent >> i & 1) == 1))
             (void)add(export, &options->additions[i]);
     if (export->result == 0 && archive_write_close(archive) != ARCHIVE_OK)
         (void)fail_archive(export);

@@ -6,11 +6,12 @@
 
 #include "images/images.h"
 
-/* A file of the host, or a folder (host_path NULL), that the image gets if it has nothing of the name.
+/* A folder, or a file of the host (host_path), that the image gets if it has nothing of the name; or a
+ * symbolic link (link_target) that takes the place of a file, if the image has the folder that it lies in.
  * Parents first, at most 64. */
 struct bt_image_addition {
-    const char *path; /* in the image, relative */
-    const char *host_path;
+    const char *path;                    /* in the image, relative */
+    const char *host_path, *link_target; /* one of them, or neither */
     unsigned mode;
     unsigned owner; /* uid and gid */
 };

@@ -11,6 +11,7 @@
 
 #include "vm/init/init.h"
 #include "vm/init/login.h"
+#include "vm/trust_stores.h"
 
 #define PROGRAMS BT_INIT_RUN_FOLDER "/bin"
 
@@ -73,28 +74,18 @@ static void write_agent_files(const struct bt_settings *settings)
     write_or_die("/etc/hosts", text, 0644);
 }
 
-/* The stores that programs read without being told by a variable lead to berth's, which has the usual roots
- * too: Debian's and Alpine's, Fedora's, OpenSSL's own, Java's. Where an image has no such folder there is
- * nothing to do. */
+/* See vm/trust_stores.h. */
 static void link_trust(void)
 {
-    static const char pem[] = BT_INIT_RUN_FOLDER "/config/trust.pem",
-                      java[] = BT_INIT_RUN_FOLDER "/config/trust.jks";
-    static const struct {
-        const char *store, *target;
-    } links[] = {
-        {"/etc/ssl/certs/ca-certificates.crt", pem},
-        {"/etc/ssl/cert.pem", pem},
-        {"/etc/pki/tls/certs/ca-bundle.crt", pem},
-        {"/etc/ssl/certs/java/cacerts", java},
-        {"/etc/pki/java/cacerts", java},
-    };
-    for (size_t i = 0; i < BT_ARRAY_LENGTH(links); i++) {
-        if (access(links[i].target, F_OK) < 0)
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(bt_trust_stores); i++) {
+        char store[64], target[64];
+        (void)snprintf(store, sizeof(store), "/%s", bt_trust_stores[i].path);
+        (void)snprintf(target, sizeof(target), BT_INIT_RUN_FOLDER "/%s", bt_trust_stores[i].file);
+        if (access(target, F_OK) < 0)
             continue;
-        if ((unlink(links[i].store) < 0 && errno != ENOENT && errno != ENOTDIR) ||
-            (symlink(links[i].target, links[i].store) < 0 && errno != ENOENT && errno != ENOTDIR))
-            bt_init_say("cannot replace %s: %s", links[i].store, strerror(errno));
+        if ((unlink(store) < 0 && errno != ENOENT && errno != ENOTDIR) ||
+            (symlink(target, store) < 0 && errno != ENOENT && errno != ENOTDIR))
+            bt_init_say("cannot replace %s: %s", store, strerror(errno));
     }
 }
 
