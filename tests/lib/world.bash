@@ -2,7 +2,8 @@
 #
 #   world_enter "$@"     first thing in a script: builds images if they are missing, then runs the script again as root of
 #                        new namespaces (build/tests/tools/namespace); returns only inside
-#                        (WORLD_IMAGES: recipes of the script's own, beside shell)
+#                        (WORLD_IMAGES: recipes of the script's own, beside shell; berth is an installation that has those
+#                        of tests/lib/recipes, too, where one of them is among these)
 #   world_start          inside: network, a small internet, the helper, two users (1000, 1001) with homes and config
 #   as USER COMMAND...   runs a command as the user 1000 or 1001 with a clean environment; berth is in PATH
 #   helper_start, helper_kill
@@ -13,21 +14,36 @@
 # engine's data lie below /var/tmp/berth-world-docker. docker_start, docker_start_again; DOCKER_PID, DOCKER_LOG.
 #
 # Addresses: the world's own "host" is 198.51.100.2; the internet answers on 203.0.113.10 (web), 203.0.113.53 (DNS) and
-# 203.0.113.99 (a public address that no route allows). Variables: WORLD (folder for the script's own files;
-# internet/requests in it has a JSON line for each request and question that reached the internet).
+# 203.0.113.99 (a public address that no route allows). More names: lines "name address" in $WORLD/internet/names before
+# world_start; $WORLD/internet/origin.pem is the certificate and key of all of them. Variables: WORLD (folder for the script's
+# own files; internet/requests in it has a JSON line for each request and question that reached the internet).
 # shellcheck shell=bash
 
 WORLD_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 WORLD=/tmp/world
 WORLD_BERTH_ID=900
 
+# world_bin SOURCE RECIPE...: the folder of the berth that has these recipes.
+world_bin() {
+    local source=$1 recipe
+    shift
+    for recipe; do
+        [ -e "$source/images/recipes/$recipe.yaml" ] || { echo "$source/build/installation/bin" && return; }
+    done
+    echo "$source/build"
+}
+# shellcheck disable=SC2086
+WORLD_BIN=$(world_bin /opt/source ${WORLD_IMAGES:-})
+
 # world_images RECIPE...: outside, builds what is missing (this needs the network; everything later does not), and prints
 # the folder in which the world's users will find these images: a tree of hard links (or copies, on another file system),
 # since the user's own cache is closed to others. Each world has one of its own, named after its process; those of worlds
 # that have ended go.
 world_images() {
-    local shared="$WORLD_SOURCE/build/images/$$" document folder
-    document=$("$WORLD_SOURCE/build/berth" image build --quiet --json kernel infra "$@") || return
+    local shared="$WORLD_SOURCE/build/images/$$" document folder bin
+    bin=$(world_bin "$WORLD_SOURCE" "$@")
+    [ "$bin" = "$WORLD_SOURCE/build" ] || world_installation || return
+    document=$("$bin/berth" image build --quiet --json kernel infra "$@") || return
     for folder in "$WORLD_SOURCE"/build/images/*; do
         [ -d "$folder" ] && ! kill -0 "${folder##*/}" 2>/dev/null && rm -rf "$folder"
     done
@@ -39,6 +55,18 @@ world_images() {
     done < <(python3 -c 'import json, os, sys
 for image in json.load(sys.stdin)["images"]: print(os.path.dirname(image["path"]))' <<<"$document")
     echo "$shared"
+}
+
+# As `make install` lays it out, with recipes of an administrator's own. Links: it is always what was built last.
+world_installation() {
+    local to="$WORLD_SOURCE/build/installation" program
+    mkdir -p "$to/bin" "$to/libexec/berth" "$to/share/berth/recipes"
+    ln -f "$WORLD_SOURCE/build/berth" "$to/bin/"
+    for program in gateway orchestrator init probe; do
+        ln -f "$WORLD_SOURCE/build/berth-$program" "$to/libexec/berth/"
+    done
+    cp "$WORLD_SOURCE"/images/recipes/* "$WORLD_SOURCE"/tests/lib/recipes/* "$to/share/berth/recipes/"
+    cp "$WORLD_SOURCE/backends/docker_seccomp.json" "$to/share/berth/"
 }
 
 world_enter() {
@@ -123,7 +151,7 @@ as() {
     local user=$1
     shift
     setpriv --reuid "$user" --regid "$user" --groups "$user,$WORLD_BERTH_ID" --bounding-set=-all --inh-caps=-all \
-        env -i HOME="/home/$user" USER="user$user" PATH="/opt/source/build:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" \
+        env -i HOME="/home/$user" USER="user$user" PATH="$WORLD_BIN:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" \
         LANG=C.UTF-8 TERM="${TERM:-dumb}" XDG_RUNTIME_DIR="/run/user/$user" NO_COLOR=1 "$@"
 }
 
@@ -188,8 +216,10 @@ world_internet() {
     git -C "$WORLD/internet/sample" add -A
     git -C "$WORLD/internet/sample" -c user.name=Sample -c user.email=sample@allowed.example commit -qm "A sample repository"
     git clone -q --bare "$WORLD/internet/sample" "$WORLD/internet/www/sample.git"
+    touch "$WORLD/internet/names"
     ip netns exec internet "$WORLD_SOURCE/tests/lib/test_internet" --address 203.0.113.10 --dns 203.0.113.53 \
         --folder "$WORLD/internet/www" --ca-out "$WORLD/internet/ca.pem" --log "$WORLD/internet/requests" \
+        --names "$WORLD/internet/names" --origin-out "$WORLD/internet/origin.pem" \
         >"$WORLD/internet/log" 2>&1 &
     local try
     for try in $(seq 100); do
