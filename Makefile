@@ -254,4 +254,4 @@ uninstall:
 clean:
 	rm -rf $(BUILD)
 
--include $(shell find $(BUILD) -path $(BUILD)/hosts -prune -o -name '*.d' -print 2>/dev/null)
+-include $(shell find $(BUILD) -path $(BUILD)/hosts -prune -o -type f -name '*.d' -print 2>/dev/null)
