@@ -176,6 +176,7 @@ void bt_doctor_installation(struct bt_doctor *doctor)
     without = doctor->has_images ? BT_HEALTH_WARN : BT_HEALTH_FAIL;
     bt_doctor_program(doctor, "mmdebstrap", "mmdebstrap", "build images", without);
     bt_doctor_program(doctor, "newuidmap", "uidmap", "build images", without);
+    bt_doctor_program(doctor, "npm", "npm", "build the images of claude, codex and pi", BT_HEALTH_WARN);
     bt_doctor_program(doctor, "git", "git", "copy workspaces in and bring changes back", BT_HEALTH_FAIL);
     bt_doctor_subids(doctor);
 }

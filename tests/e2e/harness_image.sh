@@ -45,4 +45,14 @@ equal "and leaves no image" 1 "$(find "$images" -maxdepth 1 -name 'small-*' | wc
 equal "and nothing half built" "" "$(find "$images" -maxdepth 1 -name '.building-small*')"
 check_status "an image cannot be the base of itself" 1 'small cannot be the base' \
     sh -c "sed -i 's/base: shell/base: small/' '$tree/images/recipes/small.yaml' && '$tree/build/berth' image build small"
+refused() { # RECIPE-TEXT WHAT
+    printf '%b' "$1" >"$tree/images/recipes/small.yaml"
+    check_status "refused with its place: $2" 1 "small.yaml:[0-9]+:[0-9]+: .*$2" "$tree/build/berth" image build small
+}
+refused 'form: disk\nbase: shell\n' "'npm' must map"
+refused 'form: disk\nbase: shell\nnpm: {other: {a: b}}\n' "no commands for this machine's architecture"
+refused 'form: disk\nbase: shell\nnpm: {amd64: {A: b}, arm64: {A: b}}\n' "'A' is no valid name of a command"
+refused 'form: disk\nbase: shell\npackages: [git]\n' "unknown key 'packages'"
+refused 'form: disk\nbase: shell\nnpm: {amd64: {a: b}, arm64: {a: b}}\nfiles: [a]\n' "'files' must map"
+refused 'form: disk\nextends: claude\n' "only disk recipes without 'base'"
 finish
