@@ -178,7 +178,7 @@ static struct bt_guest_command as_numbered_there(const struct bt_guest_link *lin
     return there;
 }
 
-int bt_guest_session_start(struct bt_guest_link *link, const struct bt_guest_command *asked,
+int bt_guest_session_start(struct bt_guest_link *link, const struct bt_guest_command *command,
                            const char *terminal, int columns, int rows, struct bt_guest_session *ret_session,
                            struct bt_error *error)
 {
@@ -187,8 +187,8 @@ int bt_guest_session_start(struct bt_guest_link *link, const struct bt_guest_com
         return bt_fail(error, BT_EXIT_ERROR, ENOTCONN, "connect again",
                        "the connection to the guest at %s was given up with an earlier command", link->name);
     struct bt_buffer request = {0};
-    const struct bt_guest_command numbered = as_numbered_there(link, asked), *command = &numbered;
-    int result = bt_run_request_encode(command, &request, error);
+    const struct bt_guest_command there = as_numbered_there(link, command);
+    int result = bt_run_request_encode(&there, &request, error);
     if (result < 0)
         return result;
     *session = (struct bt_guest_session){
@@ -198,7 +198,7 @@ int bt_guest_session_start(struct bt_guest_link *link, const struct bt_guest_com
         .rows = rows,
         .on_output = command->on_output,
         .context = command->context};
-    result = link->transport->start(session, command, terminal, error);
+    result = link->transport->start(session, &there, terminal, error);
     if (result == 0 && terminal)
         result = wait_ready(session, error);
     if (result == 0)
