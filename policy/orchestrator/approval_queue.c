@@ -325,13 +325,19 @@ json_t *bt_queue_list(struct bt_queue *queue, int64_t now_ms)
     return list;
 }
 
-int bt_queue_answer(struct bt_queue *queue, json_int_t number, struct bt_queue_answer answer, int64_t now_ms)
+static struct entry *find_waiting(const struct bt_queue *queue, json_int_t number)
 {
     struct entry *entry;
-    tidy(queue, now_ms);
     TAILQ_FOREACH(entry, &queue->entries, link)
     if (entry->number == number && entry->state == STATE_WAITING)
-        break;
+        return entry;
+    return NULL;
+}
+
+int bt_queue_answer(struct bt_queue *queue, json_int_t number, struct bt_queue_answer answer, int64_t now_ms)
+{
+    tidy(queue, now_ms);
+    struct entry *entry = find_waiting(queue, number);
     if (entry == NULL)
         return -ENOENT;
     entry->state = !answer.is_allowed     ? STATE_DENIED
