@@ -57,9 +57,9 @@ for image in json.load(sys.stdin)["images"]: print(os.path.dirname(image["path"]
     echo "$shared"
 }
 
-# An installation with recipes of an administrator's own.
+# An installation of what was built last, with recipes of an administrator's own.
 world_installation() {
-    make --no-print-directory -s -C "$WORLD_SOURCE" install DESTDIR= PREFIX="$WORLD_SOURCE/build/installation" >&2 &&
+    make --no-print-directory -s -C "$WORLD_SOURCE" -o all install DESTDIR= PREFIX="$WORLD_SOURCE/build/installation" >&2 &&
         cp "$WORLD_SOURCE"/tests/lib/recipes/* "$WORLD_SOURCE/build/installation/share/berth/recipes/"
 }
 
