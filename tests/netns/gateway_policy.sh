@@ -28,9 +28,9 @@ rules='{"host": "api.allowed.example", "methods": ["GET", "POST"], "paths": ["/e
        {"host": "narrow.example", "auth": {"scheme": "none", "header": "x-special"}},
        {"host": "allowed.example"}'
 credentials() { echo "{\"one\": \"$first\", \"two\": \"$second\"}"; }
-register_with() { # ROUTES CREDENTIALS [MEMBERS]
+register_with() { # ROUTES CREDENTIALS [MEMBERS [KEY]]
     api PUT agents/3/11 "{\"name\": \"first\", \"address\": \"10.243.0.7\", \"gateway_address\": \"10.243.0.6\",
-        \"token_sha256\": \"$(digest token-one)\", \"policy\": $(policy "$1"), \"credentials\": $2, \"credential_key\": \"$key\",
+        \"token_sha256\": \"$(digest token-one)\", \"policy\": $(policy "$1"), \"credentials\": $2, \"credential_key\": \"${4:-$key}\",
         \"canary\": \"$canary\"${3:-}}"
 }
 equal "a credential that a route names must be there" 'the policy names the credential "two", which is not there' \
@@ -47,7 +47,7 @@ equal "credentials are another version" '{"policy_version":2}' "$(register_with 
 equal "the same again is not" '{"policy_version":2}' "$(register_with "$rules" "$(credentials)")"
 # shellcheck disable=SC2030 # a key for this one question
 equal "a version that does not rise with a change is refused" '"policy_version" is 2, and the next one of slot 3 is 3' \
-    "$(key=$(openssl rand -hex 32) && register_with '' "$(credentials)" ', "policy_version": 2' | json 'd["error"]')"
+    "$(register_with '' "$(credentials)" ', "policy_version": 2' "$(openssl rand -hex 32)" | json 'd["error"]')"
 equal "and changes nothing, not even the key" open \
     "$(api GET agents | json '[a["credentials"] for a in d["agents"] if a["slot"] == 3][0]')"
 sleep 6 # the gateway asks again every 5 s
