@@ -202,12 +202,13 @@ static uint64_t number_of(const char *text, const char *name)
 static int64_t moment_of(const char *text, const char *name)
 {
     struct tm moment = {.tm_isdst = 0};
-    int fraction;
+    uint64_t fraction;
     const char *at = strstr(text, name);
     at = at ? strptime(at + strlen(name), "%a %Y-%m-%d %H:%M:%S", &moment) : NULL;
-    if (!at || sscanf(at, ".%6d", &fraction) != 1)
+    if (!at || *at != '.' ||
+        bt_number_parse(at + 1, strspn(at + 1, "0123456789"), 0, MICROSECONDS - 1, &fraction) < 0)
         return 0;
-    return (int64_t)timegm(&moment) * MICROSECONDS + fraction;
+    return (int64_t)timegm(&moment) * MICROSECONDS + (int64_t)fraction;
 }
 
 /* Is the helper that runs the program as it is installed, and younger than its configuration? The link of a

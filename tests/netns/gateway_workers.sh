@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
 GATEWAY_WORKERS=3
-gateway_world_start
+gateway_world_start "$@"
 token=workers-token-of-agent-one
 register one 3 5 $token '{"host": "allowed.example", "tls": "pass"}' >/dev/null
 proxy="http://agent:$token@10.243.0.6:8119"
@@ -80,9 +80,8 @@ leaf_key() {
 }
 equal "the leaves' key is one" 1 "$(for _ in $(seq 12); do leaf_key; done | sort -u | wc -l)"
 resumed() { # how many of N connections were taken up again with the ticket of the first
-    local number
     in_agent one openssl s_client -tls1_2 -connect 10.243.0.6:443 -servername allowed.example -sess_out ticket </dev/null >/dev/null 2>&1
-    for number in $(seq "$1"); do
+    for _ in $(seq "$1"); do
         in_agent one openssl s_client -tls1_2 -connect 10.243.0.6:443 -servername allowed.example -sess_in ticket </dev/null 2>/dev/null |
             grep '^Reused'
     done | wc -l
@@ -98,7 +97,7 @@ gateway_start gateway.json
 check "another one comes" eventually gateway_is_seen
 three() { [ "$(count_workers)" = 3 ]; }
 check "of three" eventually three
-before=$(cat gateway.log | wc -l)
+before=$(wc -l <gateway.log)
 first=$(workers | awk '{print $2}')
 kill -KILL "$first"
 wait "$gateway"
