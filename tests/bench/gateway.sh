@@ -2,8 +2,10 @@
 # The gateway's figures against other proxies that open TLS (squid with ssl-bump, mitmproxy) and one that does not
 # (tinyproxy), all from Debian, with the same client (bench_proxy.c) and the same origin (nginx), in one run and in namespaces.
 #
-#   tests/bench/gateway.sh [gateway] [direct] [tinyproxy] [squid] [mitmproxy]     without an argument: all that are installed
+#   tests/bench/gateway.sh [gateway] [filtered] [workers] [direct] [tinyproxy] [squid] [mitmproxy]
 #
+# Without an argument: all that are installed. filtered: the gateway with what it looks for switched on (blocked outwards,
+# warned of inwards); workers: with a process for each of two processors.
 # BENCH_SECONDS (3): how long each figure is measured.
 # shellcheck disable=SC2086,SC2317 # no blanks in the paths of the test world; start_* are called by their targets' names
 cd "$(dirname "$0")/../.." || exit 1
@@ -12,7 +14,7 @@ cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
-[ $# -gt 0 ] || set -- gateway direct tinyproxy squid mitmproxy
+[ $# -gt 0 ] || set -- gateway filtered workers direct tinyproxy squid mitmproxy
 targets=("$@")
 GATEWAY_WORLD_PROGRAMS=${GATEWAY_WORLD_PROGRAMS:-$PWD/build}
 set --
@@ -67,15 +69,22 @@ eventually answers 203.0.113.10 8443 || {
 }
 
 # ---- the proxies: each sets pids ("name:pid..."), the address for clients, the token and what clients trust ------------------
-start_gateway() {
-    sed -i "s#$work/ca.pem#$work/trust.pem#" gateway.json
-    kill -TERM "$gateway"
+generation=10
+start_gateway_with() { # WORKERS OUTBOUND INBOUND
+    kill -TERM "$gateway" 2>/dev/null
     wait "$gateway"
+    GATEWAY_WORKERS=$1 gateway_config null | sed "s#$work/ca.pem#$work/trust.pem#" >gateway.json
     gateway_start gateway.json
-    register bench 3 11 token-one '{"host": "allowed.example:8443", "dlp": {"outbound": "off", "inbound": "off"}}' >/dev/null
-    pids=$gateway proxy=10.243.0.6:8119 token=token-one trust=authority.pem
+    generation=$((generation + 1))
+    register bench 3 $generation token-one \
+        "{\"host\": \"allowed.example:8443\", \"dlp\": {\"outbound\": \"$2\", \"inbound\": \"$3\"}}" >/dev/null
+    proxy=10.243.0.6:8119 token=token-one trust=authority.pem
     eventually answers 10.243.0.6 8119
+    pids="$gateway $(cat "/proc/$gateway/task/$gateway/children")"
 }
+start_gateway() { start_gateway_with 1 off off; }
+start_filtered() { start_gateway_with 1 block warn; }
+start_workers() { start_gateway_with 2 off off; }
 start_direct() { pids=$$ proxy=- token=- trust=bench-ca.pem from=internet; }
 start_tinyproxy() {
     printf 'Port 8888\nListen 10.243.0.6\nTimeout 600\nMaxClients 1000\nConnectPort 8443\nLogLevel Critical\n' >tinyproxy.conf
@@ -133,7 +142,10 @@ cpu_ticks() { # of the processes in $pids
     done
     echo $sum
 }
-memory_kib() { awk '/^Rss/ { sum += $2 } END { print sum }' "/proc/${pids%% *}/smaps_rollup" 2>/dev/null || echo 0; }
+memory_kib() { # proportional: what several processes share counts once
+    local pid
+    for pid in $pids; do cat "/proc/$pid/smaps_rollup" 2>/dev/null; done | awk '/^Pss:/ { sum += $2 } END { print sum + 0 }'
+}
 measure() { # PREFIX MODE CONNECTIONS PATH
     local before after name value
     before=$(cpu_ticks)
