@@ -3,6 +3,10 @@ PREFIX ?= /usr/local
 SETUID ?=
 DESTDIR ?=
 BUILD := build
+# A job a processor, unless the caller says otherwise; submakes share the jobs of the first.
+ifeq ($(MAKELEVEL)$(filter -j% --jobs%,$(MAKEFLAGS)),0)
+MAKEFLAGS += --jobs=$(shell nproc)
+endif
 CC ?= gcc
 
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wswitch-enum -Wmissing-prototypes \
