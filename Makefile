@@ -207,17 +207,17 @@ $(BUILD)/fuzz/%: $(BUILD)/fuzzobj/tests/fuzz/%.o $(BUILD)/fuzzobj/berth.a
 	$(QUIET)clang -fsanitize=fuzzer,address,undefined -o $@ $^ $(filter-out -lcmocka,$(TEST_LIBS))
 
 check: packages
-	@$(SUBMAKE) all tests $(SANITIZED_PROGRAMS)
+	+@$(SUBMAKE) all tests $(SANITIZED_PROGRAMS)
 	@tests/run
 demo:
 	@./install-packages demo
-	@$(SUBMAKE) all $(BUILD)/tests/tools/namespace
+	+@$(SUBMAKE) all $(BUILD)/tests/tools/namespace
 	@demo/run
 fuzz: packages
-	@$(SUBMAKE) $(FUZZERS)
+	+@$(SUBMAKE) $(FUZZERS)
 	@tests/fuzz/run $(FUZZ_SECONDS)
 bench: packages
-	@$(SUBMAKE) all $(BENCH_PROGRAMS) $(TEST_TOOLS)
+	+@$(SUBMAKE) all $(BENCH_PROGRAMS) $(TEST_TOOLS)
 	@tests/bench/run
 lint: packages
 	@tests/lint/run
