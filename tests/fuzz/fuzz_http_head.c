@@ -53,7 +53,8 @@ static void check_request(const char *text, size_t size)
     (void)bt_http_find(&head, "content-length", &lengths);
     (void)bt_http_find(&head, "transfer-encoding", &codings);
     bool is_connect = bt_http_slice_is(head.method, "CONNECT");
-    if (head.length > size || lengths + codings > 1 || hosts > 1 || (hosts == 0 && !is_connect) ||
+    if (head.length > size || lengths + codings > 1 || hosts > 1 ||
+        (hosts == 0 && !is_connect && !head.is_old) || (codings > 0 && head.is_old) ||
         memchr(text, '\0', head.length) != NULL)
         abort();
     for (size_t i = 0; i < head.field_count; i++)
