@@ -18,7 +18,8 @@
 #define COMPRESSED_BYTES_MAX (512ULL * 1024 * 1024)
 #define ROOM_BYTES (64ULL * 1024 * 1024)
 
-/* What a git that was killed leaves behind would stop the next one: its lock files, its unfinished packs.
+/* What a git that was killed leaves behind would stop the next one: its lock files, its unfinished packs,
+ * and the mark of a pack that nothing refers to yet, which would be in the way of the same pack.
  * Whoever holds the lock of the state folder is the only one that runs git in it. */
 static void remove_leftovers(const char *state_folder)
 {
@@ -34,7 +35,8 @@ static void remove_leftovers(const char *state_folder)
             size_t length = strlen(entry->d_name);
             if (strncmp(entry->d_name, "tmp_", 4) == 0 ||
                 strncmp(entry->d_name, "fast_import_crash_", 18) == 0 ||
-                (length > 5 && strcmp(entry->d_name + length - 5, ".lock") == 0))
+                (length > 5 && (strcmp(entry->d_name + length - 5, ".lock") == 0 ||
+                                strcmp(entry->d_name + length - 5, ".keep") == 0)))
                 (void)unlinkat(dirfd(folder), entry->d_name, 0);
         }
         (void)closedir(folder);

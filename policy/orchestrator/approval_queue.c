@@ -71,8 +71,12 @@ struct bt_queue *bt_queue_free(struct bt_queue *queue)
 {
     if (queue == NULL)
         return NULL;
-    while (!TAILQ_EMPTY(&queue->entries))
-        remove_entry(queue, TAILQ_FIRST(&queue->entries));
+    struct entry *next;
+    for (struct entry *entry = TAILQ_FIRST(&queue->entries); entry != NULL; entry = next) {
+        next = TAILQ_NEXT(entry, link);
+        json_decref(entry->question);
+        free(entry);
+    }
     free(queue);
     return NULL;
 }
@@ -309,13 +313,13 @@ int bt_queue_poll(struct bt_queue *queue, const json_t *body, int64_t now_ms, js
 json_t *bt_queue_list(struct bt_queue *queue, int64_t now_ms)
 {
     json_t *list = json_array();
-    const struct entry *entry;
+    const struct entry *entry = NULL; /* cppcheck does not follow the macro */
     tidy(queue, now_ms);
     TAILQ_FOREACH(entry, &queue->entries, link)
     {
-        int64_t waited_ms = now_ms - entry->since_ms;
         if (entry->state != STATE_WAITING)
             continue;
+        int64_t waited_ms = now_ms - entry->since_ms;
         json_t *shown = json_copy(entry->question);
         (void)json_object_set_new(shown, "waited_seconds", json_integer((json_int_t)(waited_ms / 1000)));
         (void)json_object_set_new(shown, "left_seconds",

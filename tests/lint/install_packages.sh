@@ -48,7 +48,8 @@ installs() {
     shift
     local unit
     for unit in "$@"; do touch "$FOLDER/units/$unit"; done
-    PATH=$FOLDER/bin:$PATH bash "$FOLDER/script" build >"$FOLDER/said" 2>&1
+    # A signal that is ignored from the start could not be trapped.
+    PATH=$FOLDER/bin:$PATH env --default-signal=HUP,INT,TERM bash "$FOLDER/script" build >"$FOLDER/said" 2>&1
     echo $?
 }
 seen() { paste -sd' ' "$FOLDER/policy.seen"; }

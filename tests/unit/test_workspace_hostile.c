@@ -422,13 +422,14 @@ static void test_leftovers_of_a_killed_git(void **state)
     launch(scene);
     run_in(scene->guest, "echo 2 > a");
     run_in(scene->state, "cd base.git; mkdir -p refs/heads; : > refs/berth/agent.lock; : > "
-                         "refs/heads/yours.lock; : > packed-refs.lock; : > objects/pack/tmp_pack_x");
+                         "refs/heads/yours.lock; : > packed-refs.lock; : > objects/pack/tmp_pack_x; "
+                         ": > objects/pack/pack-0123.keep");
     run_in(scene->host,
            "mkdir -m 700 .berth-apply-0123456789abcdef; echo old > .berth-apply-0123456789abcdef/0");
     collect(scene);
     expect_ok(scene, apply(scene));
     run_in(scene->host, "test \"$(cat a)\" = 2; test \"$(ls -A)\" = a");
-    run_in(scene->state, "test -z \"$(find base.git -name '*.lock' -o -name 'tmp_*')\"");
+    run_in(scene->state, "test -z \"$(find base.git -name '*.lock' -o -name 'tmp_*' -o -name '*.keep')\"");
 }
 
 /* A user namespace in which this user is root. */

@@ -194,10 +194,6 @@ static void wait_and_move(void)
 /* In the child: the command's three descriptors, nothing else of the relay. */
 static _Noreturn void become_command(const int fds[3])
 {
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    (void)signal(SIGPIPE, SIG_DFL);
     for (int i = 0; i < 3; i++)
         if (dup2(fds[i], i) < 0)
             _exit(EXIT_CANNOT_RELAY);

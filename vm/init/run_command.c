@@ -154,6 +154,17 @@ static int enter_folder(void)
     return folder_fd < 0 || fchdir(folder_fd) < 0 ? -errno : 0;
 }
 
+/* Whoever served the connection may ignore some, and ignored ones would be the command's for life: the one
+ * that ends it with its connection, too. */
+static void default_signals(void)
+{
+    sigset_t none;
+    for (int number = 1; number < NSIG; number++)
+        (void)signal(number, SIG_DFL);
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 /* The connection's end is the command's end, unless it made itself a background process. server: the process
  * that serves the connection; it may have ended by now, and then sends no signal any more (prctl(2)). */
 static int end_with(pid_t server)
@@ -182,7 +193,7 @@ int bt_init_run_command(void)
     result = end_with(server);
     if (result < 0)
         return complain(EXIT_CANNOT_EXECUTE, "the command has no connection any more", -result);
-    (void)signal(SIGPIPE, SIG_DFL);
+    default_signals();
     result = enter_folder();
     if (result < 0)
         return complain(EXIT_CANNOT_EXECUTE, "cannot enter the working folder", -result);
