@@ -64,19 +64,17 @@ static void remove_entry(struct bt_queue *queue, struct entry *entry)
     TAILQ_REMOVE(&queue->entries, entry, link);
     queue->count--;
     json_decref(entry->question);
+#ifndef __clang_analyzer__ /* which does not see that TAILQ_REMOVE changed the list's head */
     free(entry);
+#endif
 }
 
 struct bt_queue *bt_queue_free(struct bt_queue *queue)
 {
     if (queue == NULL)
         return NULL;
-    struct entry *next;
-    for (struct entry *entry = TAILQ_FIRST(&queue->entries); entry != NULL; entry = next) {
-        next = TAILQ_NEXT(entry, link);
-        json_decref(entry->question);
-        free(entry);
-    }
+    while (!TAILQ_EMPTY(&queue->entries))
+        remove_entry(queue, TAILQ_FIRST(&queue->entries));
     free(queue);
     return NULL;
 }
