@@ -65,13 +65,18 @@ equal "the agent's end is the end of every tunnel" "ended 60" "$(tail -1 held)"
 # ---- what they have in common --------------------------------------------------------------------------------------------------
 register one 3 6 $token '{"host": "allowed.example"}' >/dev/null
 fetch() { in_agent one curl -s --cacert authority.pem --proxy "$proxy" --max-time 20 "https://allowed.example/hello"; }
-fetchers=()
-for _ in $(seq 12); do
-    fetch >>answers &
-    fetchers+=($!)
-done
-wait "${fetchers[@]}"
-equal "twelve requests at once" 12 "$(grep -c 'hello from the internet' answers)"
+twelve() {
+    local fetchers=()
+    : >answers
+    for _ in $(seq 12); do
+        fetch >>answers &
+        fetchers+=($!)
+    done
+    wait "${fetchers[@]}"
+    [ "$(grep -c 'hello from the internet' answers)" = 12 ]
+}
+# Each worker may believe for a moment that nobody is registered, as it was told last.
+check "twelve requests at once" eventually twelve
 allowed() { [ "$(api GET counters/3 | json 'd["allowed"]')" -ge "$1" ]; }
 check "their decisions are counted together" eventually allowed 12
 leaf_key() {
