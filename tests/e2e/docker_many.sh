@@ -9,15 +9,16 @@ world_start || exit 1
 
 leases() { berth status --json | json 'd["helper"]["live"]'; }
 seconds() { echo $((($(date +%s%N) - $1) / 1000000000)); }
-# The helper's rules and bridges, but for counters and the order in which sets are listed.
+# The helper's rules and bridges, but for counters, the order in which sets are listed, and the flows that are counted: the
+# kernel forgets those of the gateway in its own time.
 rules() {
-    nft -s list table inet berth | sed 's/[0-9]* packets//; s/counter//' | tr -s ' ,\n' '\n' | sort | sha256sum
+    nft -s list table inet berth | sed '/set [a-z]*_flows {/,/^\t}/d; s/[0-9]* packets//; s/counter//' | tr -s ' ,\n' '\n' | sort
     ip -o link show type bridge | wc -l
 }
 
 check "the pair" berth up
-before=$(rules)
-check "there are rules to compare" [ "$(nft list table inet berth | wc -l)" -gt 50 ]
+rules >"$WORLD/before"
+check "there are rules to compare" [ "$(wc -l <"$WORLD/before")" -gt 200 ]
 
 # ---- twenty at once ----
 started=$(date +%s%N)
@@ -67,7 +68,7 @@ done
 note "30 launched, five at a time, run and removed: $(seconds "$started") s"
 equal "thirty more come and go" 0 $failed
 equal "fifty leave no container, network or volume, and no lease but the pair's" "0 0 0 2" "$(in_engine) $(leases)"
-equal "nor a rule or a bridge" "$before" "$(rules)"
+equal "nor a rule or a bridge" "" "$(rules | diff "$WORLD/before" -)"
 equal "nor a row or a folder" "0 " "$(berth list --json | json 'len(d["agents"])') $(ls /home/1000/.local/state/berth/env/live/agents)"
 check "down" berth down
 finish
