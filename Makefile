@@ -208,7 +208,7 @@ $(BUILD)/fuzz/%: $(BUILD)/fuzzobj/tests/fuzz/%.o $(BUILD)/fuzzobj/berth.a
 
 check: packages
 	+@$(SUBMAKE) all tests $(SANITIZED_PROGRAMS)
-	@tests/run
+	@env -u MAKEFLAGS -u MAKELEVEL tests/run
 demo:
 	@./install-packages demo
 	+@$(SUBMAKE) all $(BUILD)/tests/tools/namespace

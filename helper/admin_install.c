@@ -198,17 +198,26 @@ static uint64_t number_of(const char *text, const char *name)
 #define MICROSECONDS 1000000 /* a second */
 #define TICK 10000
 
+/* Of the six digits behind the point, zeros in front of them included; -1: they are none. */
+static int64_t fraction_of(const char *digits)
+{
+    int64_t fraction = 0;
+    for (int i = 0; i < 6; i++) {
+        if (digits[i] < '0' || digits[i] > '9')
+            return -1;
+        fraction = fraction * 10 + (digits[i] - '0');
+    }
+    return fraction;
+}
+
 /* The moment behind `NAME=` in microseconds, `Mon 2025-01-13 10:00:00.123456 UTC`; 0: there is none. */
 static int64_t moment_of(const char *text, const char *name)
 {
     struct tm moment = {.tm_isdst = 0};
-    uint64_t fraction;
     const char *at = strstr(text, name);
     at = at ? strptime(at + strlen(name), "%a %Y-%m-%d %H:%M:%S", &moment) : NULL;
-    if (!at || *at != '.' ||
-        bt_number_parse(at + 1, strspn(at + 1, "0123456789"), 0, MICROSECONDS - 1, &fraction) < 0)
-        return 0;
-    return (int64_t)timegm(&moment) * MICROSECONDS + (int64_t)fraction;
+    int64_t fraction = at && *at == '.' ? fraction_of(at + 1) : -1;
+    return fraction < 0 ? 0 : (int64_t)timegm(&moment) * MICROSECONDS + fraction;
 }
 
 /* Is the helper that runs the program as it is installed, and younger than its configuration? The link of a
