@@ -294,7 +294,7 @@ static int work(struct program *program, struct bt_error *error)
 }
 
 /* What listens must end with the workers, not with their watcher. */
-static int watch(struct program *program, const struct bt_workers *workers, struct bt_error *error)
+static int watch(struct program *program, struct bt_workers *workers, struct bt_error *error)
 {
     for (size_t i = 0; i < LISTENERS; i++)
         bt_fd_close(&program->tcp_fds[i]);

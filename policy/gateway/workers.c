@@ -76,25 +76,24 @@ static unsigned reap(struct bt_workers *workers, int *failed_status)
     return alive;
 }
 
-int bt_workers_watch(const struct bt_workers *started, struct bt_error *error)
+int bt_workers_watch(struct bt_workers *workers, struct bt_error *error)
 {
-    struct bt_workers workers = *started;
     bool is_ending = false;
     int failed_status = 0;
     sigset_t taken;
     watched_signals(&taken);
-    while (reap(&workers, &failed_status) > 0) {
+    while (reap(workers, &failed_status) > 0) {
         bool is_one_gone = false;
-        for (unsigned i = 0; i < workers.count; i++)
-            is_one_gone = is_one_gone || workers.pids[i] == 0;
+        for (unsigned i = 0; i < workers->count; i++)
+            is_one_gone = is_one_gone || workers->pids[i] == 0;
         if (is_one_gone && !is_ending) {
             is_ending = true;
-            end_workers(&workers, SIGTERM);
+            end_workers(workers, SIGTERM);
         }
         siginfo_t information;
         if (sigwaitinfo(&taken, &information) == SIGTERM) {
             is_ending = true;
-            end_workers(&workers, SIGTERM);
+            end_workers(workers, SIGTERM);
         }
     }
     if (failed_status == 0)

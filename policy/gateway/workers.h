@@ -22,6 +22,6 @@ int bt_workers_start(struct bt_workers *workers, unsigned count, struct bt_error
 
 /* Waits for the end of all: hands SIGTERM on, and ends the others when one ends by itself, since its agents'
  * connections are gone and the host notices the end of the whole only. Returns 0 after SIGTERM. */
-int bt_workers_watch(const struct bt_workers *workers, struct bt_error *error);
+int bt_workers_watch(struct bt_workers *workers, struct bt_error *error);
 
 #endif

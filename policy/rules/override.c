@@ -21,7 +21,9 @@ static char decoded_byte(const char *data, size_t length, size_t *ret_length)
     int high = length > 2 && data[0] == '%' ? bt_hex_value(data[1]) : -1;
     int low = high >= 0 ? bt_hex_value(data[2]) : -1;
     *ret_length = low >= 0 ? 3 : 1;
-    return low >= 0 ? (char)(high * 16 + low) : data[0];
+    if (low < 0)
+        return data[0];
+    return (char)(high * 16 + low);
 }
 
 /* PHP takes a dot in a parameter's name for an underscore. */

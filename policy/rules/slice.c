@@ -17,7 +17,9 @@ bool bt_http_slice_is_nocase(struct bt_http_slice slice, const char *text)
 
 static char fold(char byte)
 {
-    return byte == '_' ? '-' : (char)tolower((unsigned char)byte);
+    if (byte == '_')
+        return '-';
+    return (char)tolower((unsigned char)byte);
 }
 
 bool bt_http_name_is_like(struct bt_http_slice name, const char *text)
