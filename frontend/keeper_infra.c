@@ -20,6 +20,7 @@
 #define STOP_GRACE_MS 3000
 #define GATEWAY_WORKERS_MAX 4L /* and processors */
 #define GATEWAY_MEMORY (256ULL << 20)
+#define WORKER_MEMORY (112ULL << 20) /* of each worker but the first: its decoders, and itself */
 #define ORCHESTRATOR_MEMORY (192ULL << 20)
 
 /* The smallest block that holds every TAP address: for rules that no answer may lie in it. */
@@ -130,7 +131,8 @@ static int start_guest(struct bt_keeper *keeper, int tap_fd, struct bt_error *er
         .host_name = bt_guest_role_name(role),
         .folder = keeper->folder,
         .root = &programs,
-        .memory_bytes = is_gateway ? GATEWAY_MEMORY : ORCHESTRATOR_MEMORY,
+        .memory_bytes =
+            is_gateway ? GATEWAY_MEMORY + (gateway_workers() - 1) * WORKER_MEMORY : ORCHESTRATOR_MEMORY,
         .cpus = is_gateway ? gateway_workers() : 1,
         .lease = &keeper->lease,
         .tap_fd = tap_fd,

@@ -30,7 +30,7 @@ struct bt_gateway_settings {
     char *resolvers; /* comma-separated, for bt_resolver_new */
     struct bt_parent_proxy parent;
     uint32_t listen_address;
-    unsigned workers;                /* 1 to BT_WORKERS_MAX */
+    unsigned workers;                /* 1 to BT_SERVICE_WORKERS_MAX */
     struct bt_address_block pool[2]; /* of TAP and of bridge slots: never dialled */
 };
 

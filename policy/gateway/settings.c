@@ -8,7 +8,6 @@
 #include "lib/memory.h"
 #include "policy/gateway/gateway.h"
 #include "policy/gateway/http.h"
-#include "policy/gateway/workers.h"
 #include "policy/rules/ports.h"
 #include "policy/rules/service.h"
 
@@ -107,9 +106,9 @@ static int load_workers(struct bt_gateway_settings *settings, struct bt_error *e
 {
     const json_t *workers = json_object_get(settings->document, "workers");
     json_int_t count = workers == NULL ? 1 : json_integer_value(workers);
-    if (count < 1 || count > BT_WORKERS_MAX)
+    if (count < 1 || count > BT_SERVICE_WORKERS_MAX)
         return bt_fail(error, BT_EXIT_ERROR, EINVAL, NULL,
-                       "configuration: \"workers\" is not a number from 1 to %d", BT_WORKERS_MAX);
+                       "configuration: \"workers\" is not a number from 1 to %d", BT_SERVICE_WORKERS_MAX);
     settings->workers = (unsigned)count;
     return 0;
 }

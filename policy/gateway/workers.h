@@ -8,16 +8,15 @@
 #define BERTH_POLICY_GATEWAY_WORKERS_H
 
 #include "lib/error.h"
-
-#define BT_WORKERS_MAX 8
+#include "policy/rules/service.h"
 
 struct bt_workers {
     unsigned count;
-    int pids[BT_WORKERS_MAX];
+    int pids[BT_SERVICE_WORKERS_MAX];
 };
 
-/* Forks count (2 to BT_WORKERS_MAX) workers, which end with this process. Returns a worker's index in it,
- * count in this process, or a negative errno, then without a worker left. */
+/* Forks count (2 to BT_SERVICE_WORKERS_MAX) workers, which end with this process. Returns a worker's index in
+ * it, count in this process, or a negative errno, then without a worker left. */
 int bt_workers_start(struct bt_workers *workers, unsigned count, struct bt_error *error);
 
 /* Waits for the end of all: hands SIGTERM on, and ends the others when one ends by itself, since its agents'

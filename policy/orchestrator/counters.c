@@ -6,17 +6,17 @@
 #include <string.h>
 
 #include "lib/memory.h"
+#include "policy/rules/service.h"
 
 static const char *const names[] = {"dns_questions", "upstream_questions", "allowed", "refused", "bytes"};
 #define NAMES BT_ARRAY_LENGTH(names)
-#define WORKERS_MAX 8 /* of a gateway */
 
 struct entry {
     uint32_t generation;
     bool is_used;
     int64_t reported_ms;
-    uint64_t earlier[NAMES];              /* of gateways that ended */
-    uint64_t current[WORKERS_MAX][NAMES]; /* of the one that reports now, by worker */
+    uint64_t earlier[NAMES];                         /* of gateways that ended */
+    uint64_t current[BT_SERVICE_WORKERS_MAX][NAMES]; /* of the one that reports now, by worker */
 };
 
 struct bt_counters {
@@ -42,7 +42,7 @@ int bt_counters_report(struct bt_counters *counters, const json_t *entry, int64_
     uint64_t values[NAMES];
     if (!json_is_integer(json_object_get(entry, "slot")) || slot < 0 ||
         slot >= (json_int_t)BT_ARRAY_LENGTH(counters->slots) || generation < 0 || generation > UINT32_MAX ||
-        worker < 0 || worker >= WORKERS_MAX)
+        worker < 0 || worker >= BT_SERVICE_WORKERS_MAX)
         return -EINVAL;
     for (size_t i = 0; i < NAMES; i++) {
         const json_t *value = json_object_get(entry, names[i]);
@@ -75,7 +75,7 @@ json_t *bt_counters_get(const struct bt_counters *counters, uint16_t slot, uint3
     json_t *document = json_pack("{s:i, s:I}", "slot", (int)slot, "generation", (json_int_t)generation);
     for (size_t i = 0; i < NAMES; i++) {
         uint64_t sum = kept->earlier[i];
-        for (size_t worker = 0; worker < WORKERS_MAX; worker++)
+        for (size_t worker = 0; worker < BT_SERVICE_WORKERS_MAX; worker++)
             sum += kept->current[worker][i];
         json_object_set_new(document, names[i], json_integer((json_int_t)sum));
     }

@@ -9,7 +9,8 @@
 #include "lib/error.h"
 #include "lib/file.h"
 
-#define BT_SERVICE_UID 900 /* also the gid; the infra guests have no account file, so a number it is */
+#define BT_SERVICE_WORKERS_MAX 8 /* processes of a gateway */
+#define BT_SERVICE_UID 900       /* also the gid; the infra guests have no account file, so a number it is */
 
 /* Reads a JSON object of at most 256 KiB, duplicate keys refused. The caller owns *ret_document. */
 int bt_service_config_load(const char *path, json_t **ret_document, struct bt_error *error);
