@@ -7,8 +7,8 @@
 #include "backends/docker_internal.h"
 #include "lib/http.h"
 
-#define API_OLDEST_MINOR 41 /* Docker 20.10 */
-#define VERSION_TIMEOUT_MS 10000L
+#define API_OLDEST_MINOR 41       /* Docker 20.10 */
+#define VERSION_TIMEOUT_MS 30000L /* podman was seen to take ten seconds on a busy machine */
 
 static int unreachable(int code, const char *path, struct bt_error *error)
 {
@@ -37,6 +37,21 @@ static unsigned minor_of(const json_t *document, const char *key)
     return (unsigned)minor;
 }
 
+/* podman answers as Docker does, but refuses a network whose subnet an interface of the host has already: it
+ * cannot be pointed at a bridge of berth-helper's, whose address is there before anything uses it. */
+static bool is_podman(const json_t *document)
+{
+    size_t index;
+    const json_t *component;
+    json_array_foreach(json_object_get(document, "Components"), index, component)
+    {
+        const char *name = json_string_value(json_object_get(component, "Name"));
+        if (name != NULL && strcmp(name, "Podman Engine") == 0)
+            return true;
+    }
+    return false;
+}
+
 static int choose_version(struct bt_docker *docker, const json_t *document, struct bt_error *error)
 {
     unsigned newest = minor_of(document, "ApiVersion");
@@ -46,6 +61,12 @@ static int choose_version(struct bt_docker *docker, const json_t *document, stru
         return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EPROTO,
                        "set DOCKER_HOST to a container engine's socket",
                        "what answers at %s is no container engine", docker->socket_path);
+    if (is_podman(document))
+        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP,
+                       "start Docker beside it and name its socket in DOCKER_HOST, or use --backend qemu",
+                       "the container engine at %s is podman (version %.30s), which cannot use a bridge that "
+                       "is there already, as berth-helper's are",
+                       docker->socket_path, version == NULL ? "unknown" : version);
     if (newest < API_OLDEST_MINOR)
         return bt_fail(
             error, BT_EXIT_INFRASTRUCTURE, EPROTO, "upgrade to Docker 20.10 or later",
@@ -93,6 +114,15 @@ static bool list_has(const json_t *list, const char *prefix)
     return false;
 }
 
+/* gVisor that was told to leave control groups alone: no limit of a container holds, and nothing else says
+ * so. */
+static bool ignores_limits(const json_t *runtime)
+{
+    const json_t *arguments = json_object_get(runtime, "runtimeArgs");
+    return (list_has(arguments, "--ignore-cgroups") && !list_has(arguments, "--ignore-cgroups=false")) ||
+           (list_has(arguments, "-ignore-cgroups") && !list_has(arguments, "-ignore-cgroups=false"));
+}
+
 static bool flag(const json_t *info, const char *key)
 {
     return json_is_true(json_object_get(info, key));
@@ -105,9 +135,11 @@ int bt_docker_engine(const struct bt_docker *docker, struct bt_docker_engine *re
     int result = bt_docker_call(docker, "GET", "/info", NULL, &info, error);
     if (result < 0)
         return result;
+    const json_t *runsc = json_object_get(json_object_get(info, "Runtimes"), BT_DOCKER_GVISOR);
     struct bt_docker_engine engine = {
         .is_rootless = list_has(json_object_get(info, "SecurityOptions"), "name=rootless"),
-        .has_runsc = json_object_get(json_object_get(info, "Runtimes"), BT_DOCKER_GVISOR) != NULL,
+        .has_runsc = runsc != NULL,
+        .is_runsc_unlimited = ignores_limits(runsc),
         .has_memory = flag(info, "MemoryLimit"),
         .has_swap = flag(info, "SwapLimit"),
         .has_pids = flag(info, "PidsLimit"),

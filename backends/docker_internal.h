@@ -36,6 +36,7 @@ struct bt_docker {
 struct bt_docker_engine {
     bool is_rootless, is_desktop;
     bool has_runsc;                               /* the runtime below */
+    bool is_runsc_unlimited;                      /* which holds none of the limits */
     bool has_memory, has_swap, has_pids, has_cpu; /* limits that its host enforces */
 };
 

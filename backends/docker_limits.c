@@ -69,6 +69,10 @@ int bt_docker_vet(const struct bt_docker *docker, const struct bt_docker_engine 
             error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP,
             "install it (apt install runsc), then as root: runsc install; systemctl reload docker",
             "the bottle says isolation: gvisor, and the container engine has no runtime " BT_DOCKER_GVISOR);
+    if (limits->is_gvisor_asked && engine->is_runsc_unlimited)
+        bt_list_add_format(notes, "the container engine limits neither memory nor cpus nor the number of "
+                                  "processes in gVisor: its runtime " BT_DOCKER_GVISOR
+                                  " is registered with --ignore-cgroups");
     static const char kernel[] = "its host's control groups do not";
     int result = judge(engine->has_memory && engine->has_swap, limits->is_memory_asked, "memory",
                        engine->has_memory ? "its host does not count swap" : kernel, notes, error);

@@ -351,6 +351,93 @@ static void a_failed_export_has_no_end(void **state)
 }
 
 /* The user and the group of the agent, and nothing that only looks like their number. */
+static void podman_is_refused_by_name(void **state)
+{
+    struct engine *engine = *state;
+    struct bt_docker docker;
+    struct bt_error error = {0};
+    will_answer(engine, "GET ", "200 OK",
+                "{\"Components\":[{\"Name\":\"Podman Engine\",\"Version\":\"4.3.1\"}],\"Version\":\"4.3.1\","
+                "\"ApiVersion\":\"1.41\",\"MinAPIVersion\":\"1.24\"}");
+    assert_int_equal(bt_docker_connect(&docker, &error), -EOPNOTSUPP);
+    assert_non_null(strstr(error.message, "podman (version 4.3.1)"));
+    assert_non_null(strstr(error.hint, "--backend qemu"));
+}
+
+/* What engines say of their hosts' control groups: of the first version with all controllers; of the second;
+ * of the second where the engine is in the topmost group, which has no memory.swap.max; of a kernel without
+ * the memory controller (as on some boards); rootless, without any. */
+static void limits_follow_from_control_groups(void **state)
+{
+    struct engine *engine = *state;
+    static const struct {
+        const char *info;
+        int status;        /* of a bottle that asks for memory */
+        const char *words; /* in the error, or in the notes of one that asks for nothing; NULL = no notes */
+    } engines[] = {
+        {"{\"CgroupVersion\":\"1\",\"CgroupDriver\":\"cgroupfs\",\"MemoryLimit\":true,\"SwapLimit\":true,"
+         "\"CpuCfsQuota\":true,\"PidsLimit\":true}",
+         0, NULL},
+        {"{\"CgroupVersion\":\"2\",\"CgroupDriver\":\"systemd\",\"MemoryLimit\":true,\"SwapLimit\":true,"
+         "\"CpuCfsQuota\":true,\"PidsLimit\":true,\"OomKillDisable\":false}",
+         0, NULL},
+        {"{\"CgroupVersion\":\"2\",\"CgroupDriver\":\"cgroupfs\",\"MemoryLimit\":true,\"SwapLimit\":false,"
+         "\"CpuCfsQuota\":true,\"PidsLimit\":true}",
+         -EOPNOTSUPP, "does not count swap"},
+        {"{\"CgroupVersion\":\"1\",\"MemoryLimit\":false,\"SwapLimit\":false,\"CpuCfsQuota\":true,"
+         "\"PidsLimit\":true}",
+         -EOPNOTSUPP, "control groups do not"},
+        {"{\"CgroupVersion\":\"2\",\"CgroupDriver\":\"none\"}", -EOPNOTSUPP, "control groups do not"},
+    };
+    will_answer(engine, "GET /info", "200 OK", "");
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(engines); i++) {
+        struct bt_docker_engine found;
+        struct bt_list notes = {0};
+        struct bt_error error = {0};
+        engine->answers[0].body = engines[i].info;
+        assert_int_equal(bt_docker_engine(&engine->docker, &found, &error), 0);
+        const struct bt_guest_limits asked = {.is_memory_asked = true}, usual = {0};
+        assert_int_equal(bt_docker_vet(&engine->docker, &found, &asked, &notes, &error), engines[i].status);
+        assert_true(engines[i].status == 0 || strstr(error.message, engines[i].words) != NULL);
+        bt_list_free(&notes);
+        notes = (struct bt_list){0};
+        assert_int_equal(bt_docker_vet(&engine->docker, &found, &usual, &notes, &error), 0);
+        assert_int_equal(notes.count > 0, engines[i].words != NULL);
+        assert_true(engines[i].words == NULL || strstr(notes.items[0], engines[i].words) != NULL);
+        bt_list_free(&notes);
+    }
+}
+
+/* Only the engine's word for how it starts gVisor tells that limits do not hold in it. */
+static void gvisor_without_control_groups_is_said(void **state)
+{
+    struct engine *engine = *state;
+    static const struct {
+        const char *arguments;
+        size_t notes;
+    } runtimes[] = {{"\"--platform=ptrace\",\"--ignore-cgroups\"", 1},
+                    {"\"--platform=systrap\"", 0},
+                    {"\"--ignore-cgroups=false\"", 0}};
+    const struct bt_guest_limits limits = {.is_gvisor_asked = true};
+    char info[512] = "";
+    will_answer(engine, "GET /info", "200 OK", info);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(runtimes); i++) {
+        struct bt_docker_engine found;
+        struct bt_list notes = {0};
+        struct bt_error error = {0};
+        (void)snprintf(info, sizeof(info),
+                       "{\"MemoryLimit\":true,\"SwapLimit\":true,\"CpuCfsQuota\":true,\"PidsLimit\":true,"
+                       "\"Runtimes\":{\"runsc\":{\"path\":\"/usr/bin/runsc\",\"runtimeArgs\":[%s]}}}",
+                       runtimes[i].arguments);
+        assert_int_equal(bt_docker_engine(&engine->docker, &found, &error), 0);
+        assert_true(found.has_runsc);
+        assert_int_equal(bt_docker_vet(&engine->docker, &found, &limits, &notes, &error), 0);
+        assert_int_equal(notes.count, runtimes[i].notes);
+        assert_true(notes.count == 0 || strstr(notes.items[0], "--ignore-cgroups") != NULL);
+        bt_list_free(&notes);
+    }
+}
+
 static void accounts_get_another_number(void **state)
 {
     static const char before[] =
@@ -391,10 +478,17 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_engine, close_engine)
     const struct CMUnitTest tests[] = {
-        TEST(an_agent_begins_with_new_volumes),  TEST(old_volumes_that_stay_are_an_error),
-        TEST(an_image_is_given_whole),           TEST(many_give_an_image_once),
-        TEST(old_images_of_ones_own_go),         TEST(half_an_image_is_none),
-        TEST(a_failed_export_has_no_end),        TEST(accounts_get_another_number),
+        TEST(an_agent_begins_with_new_volumes),
+        TEST(old_volumes_that_stay_are_an_error),
+        TEST(an_image_is_given_whole),
+        TEST(many_give_an_image_once),
+        TEST(old_images_of_ones_own_go),
+        TEST(half_an_image_is_none),
+        TEST(a_failed_export_has_no_end),
+        TEST(accounts_get_another_number),
+        TEST(podman_is_refused_by_name),
+        TEST(limits_follow_from_control_groups),
+        TEST(gvisor_without_control_groups_is_said),
         TEST(a_command_runs_as_nobodys_account),
     };
     (void)signal(SIGPIPE, SIG_IGN); /* the engine answers who may be gone */
