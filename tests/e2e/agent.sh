@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# One agent's whole life on the microVM backend: launch, work, probe, policy, changes out and applied, end.
+# One agent's whole life on each backend: launch, work, probe, policy, changes out and applied, end.
+# variants: qemu runc
 . "$(dirname "$0")/../lib/world.bash"
 . "$(dirname "$0")/../lib/tap.bash"
 world_enter "$@"
@@ -116,7 +117,7 @@ mkdir -p "$WORLD/tree/a"
 printf 'x\n' >"$WORLD/tree/a/b"
 chmod -R a+rX "$WORLD/tree"
 check "a tree goes in" berth cp "$WORLD/tree" two:/home/agent/tree
-equal "and belongs to the agent" agent "$(berth exec two -- stat -c %U /home/agent/tree/a/b)"
+equal "and belongs to the agent" agent "$(berth exec two -- find /home/agent/tree/a/b -printf %u)"
 check "into a folder that is there, under its name" berth cp two:/etc/hostname /home/1000/
 equal "which is the name there" two "$(cat /home/1000/hostname)"
 check "into the workspace" berth cp "$WORLD/tree/a/b" two:

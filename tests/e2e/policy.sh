@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Credentials and rules about requests, as a user meets them: what is missing is said before the launch, the agent works
 # without ever having the value, changes reach it while it runs, and every refusal explains itself.
+# variants: qemu runc
 . "$(dirname "$0")/../lib/world.bash"
 . "$(dirname "$0")/../lib/tap.bash"
 world_enter "$@"
@@ -18,7 +19,7 @@ egress:
     - host: www.allowed.example
       dlp: {outbound: supervise}
     - host: allowed.example
-resources: {memory: 512M, cpus: 1, disk: 4G}
+$WORLD_RESOURCES
 END
 printf -- '---\nharness: shell\nbottle: api\n---\n' >$config/agents/api.md
 chown -R 1000:1000 $config
@@ -103,7 +104,9 @@ check "the next one waits again" eventually is_waiting
 check_status "the owner refuses it" 0 "request [0-9]+ of one is refused" berth approvals deny "$(number)"
 wait $!
 equal "the agent is told which rule that was" approval:denied "$(json 'd["rule"]' <"$WORLD/denied.out")"
-check "the agent itself reaches nobody to answer" inside sh -c "! curl -s --max-time 5 --noproxy '*' http://\$(ip route | sed -n 's/^default via \([0-9.]*\).*/\1/p'):7400/v1/health"
+gateway=$(inside sh -c 'echo ${https_proxy%:*}' | sed 's|^http://.*@|http://|')
+equal "its gateway is known by its address" 0 "$([[ $gateway =~ ^http://[0-9.]+$ ]]; echo $?)"
+check "the agent itself reaches nobody to answer" inside sh -c "! curl -s --max-time 5 --noproxy '*' $gateway:7400/v1/health"
 check_status "the trail has both" 0 "approval-allow" berth audit
 check_status "and nothing of the token" 1 "" sh -c "grep -rsq -- '${token#ghp_}' /home/1000/.local/state/berth/audit.jsonl"
 is_recorded() { berth logs --network one --json | json 'sorted({r["rule"] for r in d["decisions"] if r["rule"].startswith("approval:")})' | grep -q 'allowed.*denied'; }
@@ -126,8 +129,8 @@ berth spawn api --name two --background >"$WORLD/two" 2>&1 &
 spawn=$!
 two() { berth list --json | json "[a['$1'] for a in d['agents'] if a['name']=='two'][0]"; }
 is_registered() { [ "$(two slot)" -ge 0 ]; }
-for try in $(seq 10); do eventually is_registered >/dev/null && break; done
-check "a launch on its way, with what it knows registered ($try)" is_registered
+for _ in $(seq 10); do eventually is_registered >/dev/null && break; done
+check "a launch on its way, with what it knows registered" is_registered
 check_status "another value tells nobody yet" 0 "is set" set_credential "$other"
 wait $spawn
 equal "the agent starts" 0 $?

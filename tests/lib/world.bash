@@ -11,13 +11,29 @@
 # With BERTH_TEST_BACKEND=docker in its environment a script gets a world with a container engine of its own, and agents
 # of the backend docker; with BERTH_TEST_RUNTIME=runsc the engine has gVisor as well. That takes the machine's own root,
 # since an engine needs devices and control groups: there is no user namespace then, all others are new as ever. The
-# engine's data lie below /var/tmp/berth-world-docker. docker_start, docker_start_again; DOCKER_PID, DOCKER_LOG.
+# engine's data lie below /var/tmp/berth-world-docker. docker_start, docker_start_again; DOCKER_PID, DOCKER_LOG,
+# DOCKER_OPTIONS.
+#
+# A script that runs on every backend has the line "# variants: qemu runc runsc"; tests/run sets BERTH_TEST_VARIANT, which
+# is the same as BERTH_TEST_BACKEND=docker (runc), and that with gVisor under every agent (runsc). Bottles of such a script
+# end with $WORLD_RESOURCES.
 #
 # Addresses: the world's own "host" is 198.51.100.2; the internet answers on 203.0.113.10 (web), 203.0.113.53 (DNS) and
 # 203.0.113.99 (a public address that no route allows). More names: lines "name address" in $WORLD/internet/names before
 # world_start; $WORLD/internet/origin.pem is the certificate and key of all of them. Variables: WORLD (folder for the script's
 # own files; internet/requests in it has a JSON line for each request and question that reached the internet).
 # shellcheck shell=bash
+
+case "${BERTH_TEST_VARIANT:-}" in
+qemu) unset BERTH_TEST_BACKEND BERTH_TEST_RUNTIME ;;
+runc) export BERTH_TEST_BACKEND=docker ;;
+runsc) export BERTH_TEST_BACKEND=docker BERTH_TEST_RUNTIME=runsc ;;
+esac
+WORLD_RESOURCES="resources: {memory: 512M, cpus: 1, disk: 4G}"
+if [ "${BERTH_TEST_BACKEND:-}" = docker ]; then # whose volumes have no size here
+    WORLD_RESOURCES="resources: {memory: 512M, cpus: 1}"
+    [ "${BERTH_TEST_VARIANT:-}" != runsc ] || WORLD_RESOURCES+=$'\nisolation: gvisor'
+fi
 
 WORLD_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 WORLD=/tmp/world
@@ -109,7 +125,8 @@ docker_start() {
   "runtimeArgs": ["--platform=ptrace", "--network=host", "--ignore-cgroups"]}}}
 END
     fi
-    dockerd --config-file /opt/docker/daemon.json --data-root /opt/docker/data --exec-root /run/docker \
+    # shellcheck disable=SC2086
+    dockerd ${DOCKER_OPTIONS:-} --config-file /opt/docker/daemon.json --data-root /opt/docker/data --exec-root /run/docker \
         --pidfile /run/docker.pid --group "$WORLD_BERTH_ID" --cgroup-parent "$DOCKER_CGROUP" \
         -H unix:///run/docker.sock >>"$DOCKER_LOG" 2>&1 &
     DOCKER_PID=$!
@@ -186,13 +203,10 @@ egress:
   routes:
     - host: allowed.example
     - host: git.allowed.example
-resources: {memory: 512M, cpus: 1, disk: 4G}
+$WORLD_RESOURCES
 END
     printf -- '---\nharness: shell\nbottle: dev\n---\n' >"$home/.config/berth/agents/dev.md"
-    if [ "${BERTH_TEST_BACKEND:-}" = docker ]; then # whose volumes have no size here
-        echo "backend: docker" >>"$home/.config/berth/config.yaml"
-        sed -i 's/, disk: 4G//' "$home/.config/berth/bottles/dev.yaml"
-    fi
+    [ "${BERTH_TEST_BACKEND:-}" != docker ] || echo "backend: docker" >>"$home/.config/berth/config.yaml"
     chown -R "$user:$user" "$home" "/run/user/$user"
     chmod 700 "$home" "/run/user/$user"
     local image
