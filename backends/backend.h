@@ -32,7 +32,8 @@ struct bt_guest_plan {
     uint64_t memory_bytes;
     uint64_t disk_bytes; /* size of each writable disk: scratch, home, workspace; sparse */
     unsigned cpus;
-    bool is_gvisor; /* asked for, and vetted */
+    bool is_gvisor;  /* asked for, and vetted */
+    bool is_resumed; /* the disks or volumes of its earlier run are there, and stay as they are */
     const struct bt_helper_lease *lease;
     int tap_fd; /* borrowed; launch hands a copy to the VMM */
     const struct bt_guest_file *files;
@@ -72,7 +73,8 @@ struct bt_backend {
     /* Everything that a guest of this recipe starts from: built when it is missing. */
     int (*provide)(const struct bt_paths *paths, const char *recipe, const struct bt_progress *progress,
                    struct bt_error *error);
-    /* Makes the guest's disks (slow parts that need no lease). Nothing else is touched. */
+    /* Makes the guest's disks (slow parts that need no lease). Nothing else is touched. Of a plan that
+     * is_resumed it only makes sure that they are there: BT_EXIT_NO_TARGET, -ENOENT when one is not. */
     int (*prepare)(const struct bt_guest_plan *plan, struct bt_error *error);
     /* Starts the guest. It ends with its caller. */
     int (*launch)(const struct bt_guest_plan *plan, struct bt_guest **ret_guest, struct bt_error *error);

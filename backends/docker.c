@@ -74,7 +74,8 @@ static int provide(const struct bt_paths *paths, const char *recipe, const struc
 }
 
 /* An agent begins with nothing of an earlier one of its name: an engine hands out a volume that is there as
- * if it were new. Other volumes than an agent's are made with the container. */
+ * if it were new. One that is resumed has its own volumes again. Other volumes than an agent's are made with
+ * the container. */
 static int prepare(const struct bt_guest_plan *plan, struct bt_error *error)
 {
     struct bt_docker docker;
@@ -82,10 +83,11 @@ static int prepare(const struct bt_guest_plan *plan, struct bt_error *error)
         return 0;
     int result = bt_docker_connect(&docker, error);
     if (result == 0)
-        result = bt_docker_remove(&docker, &plan->identity, true, error);
+        result = bt_docker_remove(&docker, &plan->identity, !plan->is_resumed, error);
     if (result < 0)
         return bt_error_prefix(error, "cannot remove what an earlier agent of this name left");
-    return bt_docker_volumes_make(&docker, plan, error);
+    return plan->is_resumed ? bt_docker_volumes_check(&docker, &plan->identity, error)
+                            : bt_docker_volumes_make(&docker, plan, error);
 }
 
 static uint32_t gateway_address(const struct bt_helper_lease *lease)

@@ -115,6 +115,9 @@ bool bt_docker_bridge_has_port(const char *bridge);
 /* An agent's home and workspace, with the plan's size where the engine can hold one. */
 int bt_docker_volumes_make(const struct bt_docker *docker, const struct bt_guest_plan *plan,
                            struct bt_error *error);
+/* Makes sure that the volumes of an agent are there. BT_EXIT_NO_TARGET, -ENOENT: one is not. */
+int bt_docker_volumes_check(const struct bt_docker *docker, const struct bt_guest_identity *identity,
+                            struct bt_error *error);
 /* Creates (not starts) the container. */
 int bt_docker_container_create(const struct bt_docker *docker, const struct bt_guest_plan *plan,
                                const struct bt_docker_engine *engine, struct bt_error *error);

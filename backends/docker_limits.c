@@ -48,6 +48,25 @@ int bt_docker_volumes_make(const struct bt_docker *docker, const struct bt_guest
     return result < 0 ? bt_error_prefix(error, "cannot make a volume") : 0;
 }
 
+int bt_docker_volumes_check(const struct bt_docker *docker, const struct bt_guest_identity *identity,
+                            struct bt_error *error)
+{
+    static const char *const suffixes[] = {"home", "workspace", "base"};
+    char name[BT_DOCKER_NAME_SIZE];
+    int result = 0;
+    bt_docker_name(identity, name);
+    for (size_t i = 0; result == 0 && i < BT_ARRAY_LENGTH(suffixes); i++) {
+        bt_auto_free char *path = bt_string_format("/volumes/%s.%s", name, suffixes[i]);
+        json_t *document = NULL;
+        result = bt_docker_call(docker, "GET", path, NULL, &document, error);
+        json_decref(document);
+        if (result == -ENOENT)
+            result = bt_fail(error, BT_EXIT_NO_TARGET, ENOENT, "remove it with berth rm, and spawn it anew",
+                             "its volume %s.%s is gone", name, suffixes[i]);
+    }
+    return result;
+}
+
 static int judge(bool is_held, bool is_asked, const char *what, const char *why, struct bt_list *notes,
                  struct bt_error *error)
 {

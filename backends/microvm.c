@@ -57,6 +57,16 @@ static uint32_t gateway_address(const struct bt_helper_lease *lease)
     return lease->host_address;
 }
 
+/* An empty disk in the place of one that is gone would look like work that is gone. */
+static int check_disk(const char *folder, const char *name, struct bt_error *error)
+{
+    bt_auto_free char *path = bt_string_format("%s/%s.ext4", folder, name);
+    return access(path, F_OK) == 0
+               ? 0
+               : bt_fail(error, BT_EXIT_NO_TARGET, ENOENT, "remove it with berth rm, and spawn it anew",
+                         "its disk %s is gone", path);
+}
+
 static int prepare(const struct bt_guest_plan *plan, struct bt_error *error)
 {
     static const char *const agent_disks[] = {"scratch", "home", "workspace"};
@@ -64,7 +74,8 @@ static int prepare(const struct bt_guest_plan *plan, struct bt_error *error)
     if (plan->role == BT_GUEST_ORCHESTRATOR)
         return make_disk(plan->folder, "registry", REGISTRY_BYTES, error);
     for (size_t i = 0; plan->role == BT_GUEST_AGENT && result == 0 && i < BT_ARRAY_LENGTH(agent_disks); i++)
-        result = make_disk(plan->folder, agent_disks[i], plan->disk_bytes, error);
+        result = plan->is_resumed ? check_disk(plan->folder, agent_disks[i], error)
+                                  : make_disk(plan->folder, agent_disks[i], plan->disk_bytes, error);
     return result;
 }
 

@@ -138,6 +138,32 @@ static int run_as_agent(const struct bt_paths *paths, const struct bt_agent *age
     return result;
 }
 
+int bt_agent_ask(const struct bt_paths *paths, const struct bt_agent *agent,
+                 const struct bt_guest_command *question, size_t limit, struct bt_buffer *ret_output,
+                 int *ret_status, struct bt_error *error)
+{
+    struct access access;
+    struct bt_guest_link *link = NULL;
+    bt_auto_list environment = {0};
+    bt_auto_buffer errors = {0};
+    struct bt_guest_command command = *question;
+    int result = access_load(paths, agent, &access, error);
+    if (result < 0)
+        return result;
+    bt_guest_environment(access.gateway_address, NULL, NULL,
+                         (const char *const *)access.own_environment.items, NULL, &environment);
+    command.environment = (const char *const *)environment.items;
+    command.folder = WORKSPACE;
+    command.uid = command.gid = BT_GUEST_AGENT_ID;
+    command.input_fd = -1;
+    result = connect_with(&access, &link, error);
+    if (result == 0)
+        result = bt_guest_run_collect(link, &command, limit, ret_output, &errors, ret_status, error);
+    bt_guest_close(link);
+    access_free(&access);
+    return result;
+}
+
 int bt_agent_exec(const struct bt_paths *paths, const struct bt_agent *agent, const char *const *command,
                   bool is_terminal, int *ret_status, struct bt_error *error)
 {

@@ -16,6 +16,27 @@
 int bt_agent_exec(const struct bt_paths *paths, const struct bt_agent *agent, const char *const *command,
                   bool is_terminal, int *ret_status, struct bt_error *error);
 
+/* Runs a short command as the agent's user and collects what it prints, at most limit bytes of each stream
+ * (-EFBIG). Of *question only arguments, input and timeout_ms count. What comes back is the agent's word. The
+ * caller frees *ret_output. BT_EXIT_NO_TARGET: it does not run. */
+int bt_agent_ask(const struct bt_paths *paths, const struct bt_agent *agent,
+                 const struct bt_guest_command *question, size_t limit, struct bt_buffer *ret_output,
+                 int *ret_status, struct bt_error *error);
+
+/* What its terminal shows now: at most BT_PEEK_BYTES_MAX bytes, as they are (not made harmless), without
+ * blank lines at the end. lines: 0 = the screen; else that many of the last lines, those that have scrolled
+ * away included. BT_EXIT_ERROR, -ENOTTY: it has no terminal. The caller frees *ret_text. */
+#define BT_PEEK_LINES_MAX 2000U /* what tmux keeps unless told otherwise */
+#define BT_PEEK_BYTES_MAX (4U * 1024 * 1024)
+int bt_agent_peek(const struct bt_paths *paths, const struct bt_agent *agent, unsigned lines,
+                  struct bt_buffer *ret_text, struct bt_error *error);
+
+/* Types text and Enter into its terminal. Text of at most BT_STEER_BYTES_MAX bytes, checked by the caller;
+ * empty: Enter alone. -ENOTTY: as above. */
+#define BT_STEER_BYTES_MAX 65536U
+int bt_agent_steer(const struct bt_paths *paths, const struct bt_agent *agent, const char *text,
+                   size_t length, struct bt_error *error);
+
 /* The agent's terminal (its tmux session), until it ends or is left: by ctrl-p ctrl-q, or by tmux's own keys.
  * *ret_is_detached: left, it goes on. */
 int bt_agent_attach(const struct bt_paths *paths, const struct bt_agent *agent, bool *ret_is_detached,

@@ -164,6 +164,9 @@ static void bt_complete_operand(struct bt_completion *completion, const struct b
             bt_complete_approvals(completion);
     } else if (strcmp(command->name, "image") == 0) {
         bt_complete_words(completion, index == 0 ? "build list" : "kernel infra shell shell-build");
+    } else if (strcmp(command->name, "steer") == 0) {
+        if (index == 0)
+            bt_complete_agents(completion, "");
     } else if (strncmp(operands, "<agent>", 7) == 0) {
         if (index == 0)
             bt_complete_manifests(completion);

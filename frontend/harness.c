@@ -12,14 +12,15 @@
 #include "images/images.h"
 
 #define PLACEHOLDER "the-gateway-has-the-key"
-#define WORDS_MAX 6
+#define WORDS_MAX 8
 
 static const struct definition {
     const char *name;
     const char *image;
     const char *bottle;
     const char *environment[WORDS_MAX];
-    const char *command[WORDS_MAX]; /* in front of the prompt */
+    const char *command[WORDS_MAX];   /* in front of the prompt */
+    const char *continued[WORDS_MAX]; /* the same, in its newest session; empty: it keeps none */
 } definitions[BT_HARNESS_MAX] = {
     [BT_HARNESS_CLAUDE] =
         {
@@ -28,6 +29,7 @@ static const struct definition {
             .bottle = "claude",
             .environment = {"ANTHROPIC_API_KEY=" PLACEHOLDER, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"},
             .command = {"claude", "--dangerously-skip-permissions", "--print", "--"},
+            .continued = {"claude", "--dangerously-skip-permissions", "--continue", "--print", "--"},
         },
     /* Without any key it sends its requests without one; the rest of its settings is in the image. */
     [BT_HARNESS_CODEX] =
@@ -37,6 +39,8 @@ static const struct definition {
             .bottle = "codex",
             .command = {"codex", "exec", "--dangerously-bypass-approvals-and-sandbox",
                         "--skip-git-repo-check", "--"},
+            .continued = {"codex", "exec", "--dangerously-bypass-approvals-and-sandbox",
+                          "--skip-git-repo-check", "resume", "--last", "--"},
         },
     [BT_HARNESS_PI] =
         {
@@ -45,6 +49,7 @@ static const struct definition {
             .bottle = "pi",
             .environment = {"ANTHROPIC_API_KEY=" PLACEHOLDER, "PI_OFFLINE=1"},
             .command = {"pi", "--print", "--"},
+            .continued = {"pi", "--continue", "--print", "--"},
         },
     [BT_HARNESS_SHELL] = {.name = "shell", .image = "shell", .command = {"bash", "-lc"}},
 };
@@ -89,11 +94,19 @@ void bt_harness_environment(enum bt_harness harness, struct bt_list *environment
         bt_list_add(environment, definitions[harness].environment[i]);
 }
 
-void bt_harness_command(enum bt_harness harness, const char *prompt, struct bt_list *words)
+void bt_harness_command(enum bt_harness harness, const char *prompt, bool is_continued, struct bt_list *words)
 {
-    for (size_t i = 0; i < WORDS_MAX && definitions[harness].command[i] != NULL; i++)
-        bt_list_add(words, definitions[harness].command[i]);
+    const struct definition *definition = &definitions[harness];
+    const char *const *first =
+        is_continued && definition->continued[0] != NULL ? definition->continued : definition->command;
+    for (size_t i = 0; i < WORDS_MAX && first[i] != NULL; i++)
+        bt_list_add(words, first[i]);
     bt_list_add(words, prompt);
+}
+
+const char *bt_harness_continue_prompt(enum bt_harness harness)
+{
+    return definitions[harness].continued[0] != NULL ? "Continue where you stopped." : NULL;
 }
 
 int bt_harness_bottle_path(const char *bottle, char ret_path[512], struct bt_error *error)

@@ -18,8 +18,12 @@ const char *bt_harness_image(enum bt_harness harness);
 const char *bt_harness_bottle(enum bt_harness harness);
 /* Appends its variables, which bottles may set otherwise. None is a secret. */
 void bt_harness_environment(enum bt_harness harness, struct bt_list *environment);
-/* Appends the words that have it work on a prompt, alone and without questions. */
-void bt_harness_command(enum bt_harness harness, const char *prompt, struct bt_list *words);
+/* Appends the words that have it work on a prompt, alone and without questions. is_continued: in its newest
+ * session, which is in its home. */
+void bt_harness_command(enum bt_harness harness, const char *prompt, bool is_continued,
+                        struct bt_list *words);
+/* What one that is resumed without a prompt is told; NULL for one that keeps no session. */
+const char *bt_harness_continue_prompt(enum bt_harness harness);
 
 /* The file of a bottle that comes with berth. -ENOENT, without a word in error: none has that name. */
 int bt_harness_bottle_path(const char *bottle, char ret_path[512], struct bt_error *error);

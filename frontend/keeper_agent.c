@@ -11,6 +11,7 @@
 #include "frontend/config.h"
 #include "frontend/credentials.h"
 #include "frontend/guest_environment.h"
+#include "frontend/origin.h"
 #include "vm/trust_stores.h"
 
 #define CONNECT_DEADLINE_MS 120000
@@ -84,6 +85,7 @@ static int boot(struct bt_keeper_agent *agent, const struct bt_guest_keys *keys,
         .disk_bytes = (uint64_t)bt_keeper_number(keeper, "disk_bytes"),
         .cpus = (unsigned)bt_keeper_number(keeper, "cpus"),
         .is_gvisor = json_is_true(json_object_get(keeper->request, "is_gvisor")),
+        .is_resumed = agent->is_resumed,
         .lease = &keeper->lease,
         .tap_fd = tap_fd,
         .files = files,
@@ -174,11 +176,11 @@ static int start(struct bt_keeper_agent *agent, struct bt_error *error)
     struct bt_keeper *keeper = agent->keeper;
     bt_keeper_note(keeper, "starting its guest", 0, 0);
     int result = start_guest(agent, error);
-    if (result == 0)
+    if (result == 0 && !agent->is_resumed)
         result = timed(agent, "workspace-base", bt_keeper_workspace_prepare, error);
     if (result == 0)
         result = timed(agent, "boot", connect_guest, error);
-    if (result == 0)
+    if (result == 0 && !agent->is_resumed)
         result = timed(agent, "workspace", bt_keeper_workspace_fill, error);
     if (result == 0 && bt_keeper_number(keeper, "probe_repeat") != BT_PROBE_OFF)
         bt_keeper_note(keeper, "trying every way out", 0, 0);
@@ -186,6 +188,8 @@ static int start(struct bt_keeper_agent *agent, struct bt_error *error)
         result = timed(agent, "probe", prove_isolation, error);
     if (result == 0)
         result = bt_control_listen(&keeper->paths, agent->row.id, &agent->control_fd, error);
+    if (result == 0)
+        result = bt_origin_save(keeper->folder, json_object_get(keeper->request, "origin"), error);
     if (result == 0)
         result = timed(agent, "command", bt_keeper_command_start, error);
     agent->row.status = BT_AGENT_RUNNING;
@@ -390,7 +394,8 @@ static void finish(struct bt_keeper_agent *agent, struct ending *ending)
                           json_pack("{s:b, s:s}", "has_patch", agent->has_patch, "detail", ending->detail));
 }
 
-/* A launch that failed leaves nothing but what is needed to find out why. */
+/* A launch that failed leaves nothing but what is needed to find out why; of a resume that failed the starter
+ * writes down why, and all is kept. */
 static void undo(struct bt_keeper_agent *agent)
 {
     struct bt_keeper *keeper = agent->keeper;
@@ -400,6 +405,8 @@ static void undo(struct bt_keeper_agent *agent)
     bt_keeper_teardown(keeper, 0);
     bt_keeper_pair_leave(agent);
     bt_control_remove(&keeper->paths, agent->row.id);
+    if (agent->is_resumed)
+        return;
     const struct bt_guest_identity identity = bt_keeper_identity(keeper, agent->row.name);
     if (agent->row.name[0] != '\0' && keeper->backend->cleanup(&identity, true, &error) < 0)
         (void)fprintf(stderr, "%s\n", error.message);
@@ -430,6 +437,7 @@ static int begin(struct bt_keeper_agent *agent, struct bt_error *error)
     struct bt_keeper *keeper = agent->keeper;
     size_t index;
     const json_t *variable;
+    agent->is_resumed = bt_keeper_flag(keeper, "is_resumed");
     json_array_foreach(json_object_get(keeper->request, "own_environment"), index, variable)
         bt_list_add(&agent->own_environment, json_string_value(variable));
     int result = bt_state_get(keeper->state, bt_keeper_number(keeper, "agent_id"), &agent->row, error);

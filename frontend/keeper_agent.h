@@ -24,6 +24,7 @@ struct bt_keeper_agent {
     json_t *probe;                               /* the last result */
     struct bt_workspace_base base;               /* of the host folder, while it is copied */
     bool has_patch;
+    bool is_resumed; /* home, workspace and its base are there from an earlier run */
     bool is_registered;
     struct bt_process
         launcher;     /* the command that started it, and runs its work when that is in the foreground */

@@ -68,7 +68,7 @@ static int check_word(const char *word, const char *what, struct bt_error *error
 static int choose_prompt(struct launch *launch, const char *prompt, struct bt_error *error)
 {
     bt_auto_list words = {0};
-    bt_harness_command(launch->request->plan->harness, prompt, &words);
+    bt_harness_command(launch->request->plan->harness, prompt, launch->request->is_continued, &words);
     launch->command = json_array();
     for (size_t i = 0; i < words.count; i++) {
         if (json_array_append_new(launch->command, json_string(words.items[i])) < 0)
@@ -81,7 +81,11 @@ static int choose_prompt(struct launch *launch, const char *prompt, struct bt_er
 static int choose_command(struct launch *launch, struct bt_error *error)
 {
     const struct bt_launch_request *request = launch->request;
-    const char *prompt = request->prompt != NULL ? request->prompt : request->plan->prompt;
+    const char *prompt = request->prompt;
+    if (prompt == NULL && request->resumed != NULL)
+        prompt = bt_harness_continue_prompt(request->plan->harness);
+    if (prompt == NULL)
+        prompt = request->plan->prompt;
     if (request->command != NULL) {
         launch->command = json_array();
         for (size_t i = 0; request->command[i] != NULL; i++) {
@@ -114,6 +118,17 @@ static int check_credentials(const struct launch *launch, struct bt_error *error
         bt_credentials_collect(launch->request->paths, launch->request->plan->policy, &credentials, error);
     json_decref(credentials);
     return result;
+}
+
+/* The agent that is resumed becomes this process's, if it is still as it was found. */
+static int take_again(struct launch *launch, struct bt_error *error)
+{
+    const struct bt_launch_request *request = launch->request;
+    int result = bt_process_identify(getpid(), &launch->row.keeper);
+    if (result < 0)
+        return bt_fail(error, BT_EXIT_ERROR, -result, NULL, "cannot identify the own process");
+    result = bt_state_environment(launch->state, request->environment, &launch->environment_number, error);
+    return result < 0 ? result : bt_state_take_again(launch->state, request->resumed, &launch->row, error);
 }
 
 static int reserve(struct launch *launch, struct bt_error *error)
@@ -184,13 +199,14 @@ static json_t *keeper_request(const struct launch *launch)
         "helper_socket", request->config->helper_socket, "image", plan->image, "memory_bytes",
         (json_int_t)plan->resources.memory_bytes, "disk_bytes", (json_int_t)plan->resources.disk_bytes,
         "cpus", (int)plan->resources.cpus, "policy", plan->policy);
-    json_t *more =
-        json_pack("{s:b, s:o, s:o, s:s?, s:b, s:o, s:O?, s:b, s:i, s:s?}", "is_gvisor", plan->is_gvisor,
-                  "own_environment", strings(&plan->environment), "trust", strings(&request->config->trust),
-                  "workspace", launch->workspace, "is_ignored_included", request->is_ignored_included,
-                  "repositories", repositories(request), "command", launch->command, "is_background",
-                  request->is_background, "probe_repeat", (int)request->config->probe_repeat,
-                  "probe_public_address", request->config->probe_public_address);
+    json_t *more = json_pack("{s:b, s:o, s:o, s:s?, s:b, s:o, s:O?, s:b, s:i, s:s?, s:b, s:O}", "is_gvisor",
+                             plan->is_gvisor, "own_environment", strings(&plan->environment), "trust",
+                             strings(&request->config->trust), "workspace", launch->workspace,
+                             "is_ignored_included", request->is_ignored_included, "repositories",
+                             repositories(request), "command", launch->command, "is_background",
+                             request->is_background, "probe_repeat", (int)request->config->probe_repeat,
+                             "probe_public_address", request->config->probe_public_address, "is_resumed",
+                             request->resumed != NULL, "origin", request->origin);
     (void)json_object_update(document, more);
     json_decref(more);
     return document;
@@ -222,6 +238,19 @@ static int undo_made(const struct launch *launch, struct bt_error *error)
     int result = launch->backend->cleanup(&identity, true, error);
     int removed = bt_tree_remove(launch->row.folder, result < 0 ? NULL : error);
     return result < 0 ? result : removed;
+}
+
+/* What the agent had, it keeps; only what ran is taken away, and why it does not run is written down. */
+static void undo_resume(const struct launch *launch, const struct bt_error *why)
+{
+    const struct bt_guest_identity identity = {launch->request->paths->state, launch->row.environment,
+                                               BT_GUEST_AGENT, launch->row.name};
+    bt_auto_free char *detail = bt_string_format("it could not be resumed: %s", why->message);
+    struct bt_error error = {0};
+    if (launch->backend->cleanup(&identity, false, &error) < 0)
+        (void)fprintf(stderr, "%s\n", error.message);
+    if (bt_state_set_status(launch->state, launch->row.id, BT_AGENT_FAILED, -1, detail, &error) < 0)
+        (void)fprintf(stderr, "%s\n", error.message);
 }
 
 /* The keeper undoes a launch that failed in its hands; this does the rest, and what a keeper could not do.
@@ -258,11 +287,13 @@ static int bring_to_ready(struct launch *launch, json_t **ret_facts, struct bt_e
     if (result == 0)
         (void)json_array_append_new(
             launch->steps, json_pack("{s:s, s:f}", "step", "infra", "ms", bt_keeper_now_ms() - started));
-    if (result == 0)
+    if (result == 0 && request->resumed == NULL)
         result = make_folder(launch, error);
     if (result == 0)
         result = run_keeper(launch, ret_facts, error);
-    if (result < 0)
+    if (result < 0 && request->resumed != NULL)
+        undo_resume(launch, error);
+    else if (result < 0)
         undo(launch);
     return result;
 }
@@ -343,7 +374,7 @@ static int launch_all(struct launch *launch, struct bt_launch_outcome *outcome, 
     if (result == 0)
         result = bt_state_open(request->paths, &launch->state, error);
     if (result == 0)
-        result = reserve(launch, error);
+        result = request->resumed != NULL ? take_again(launch, error) : reserve(launch, error);
     if (result < 0)
         return result;
     (void)snprintf(outcome->name, sizeof outcome->name, "%s", launch->row.name);
@@ -353,7 +384,8 @@ static int launch_all(struct launch *launch, struct bt_launch_outcome *outcome, 
     outcome->probe = json_incref(json_object_get(facts, "probe"));
     json_decref(facts);
     result = bt_audit_write(
-        request->paths, "spawn", launch->row.environment, launch->row.name,
+        request->paths, request->resumed != NULL ? "resume" : "spawn", launch->row.environment,
+        launch->row.name,
         json_pack("{s:s, s:s}", "manifest", launch->row.manifest, "backend", launch->row.backend), error);
     return result < 0 || request->is_background ? result : work_in_foreground(launch, outcome, error);
 }

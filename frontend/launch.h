@@ -1,4 +1,5 @@
-/* Starting an agent: from a plan to a running, probed guest. Called by `berth spawn` and `berth run`.
+/* Starting an agent: from a plan to a running, probed guest. Called by `berth spawn`,
+ * `berth run` and `berth resume`.
  *
  * Data flow: the command reserves the name in the state database, brings the infra pair up, starts the keeper
  * (this program again, in a session of its own) and hands it one JSON document through a pipe; the keeper
@@ -14,6 +15,7 @@
 #include "lib/error.h"
 #include "lib/file.h"
 
+struct bt_agent;  /* frontend/state.h */
 struct bt_config; /* frontend/config.h */
 struct bt_plan;   /* frontend/manifest.h */
 
@@ -29,8 +31,13 @@ struct bt_launch_request {
     const char *const *repositories; /* https URLs cloned inside the guest, NULL-terminated, or NULL */
     const char *const *command;      /* NULL-terminated; NULL: the harness itself */
     const char *prompt;              /* NULL: the manifest's */
-    bool is_background;              /* return once the agent works */
-    bool is_terminal_allowed;        /* an interactive terminal may be opened on fd 0 and 1 */
+    const json_t *origin;            /* frontend/origin.h; written down once the agent works */
+    /* The row of an agent that has ended, which is to work again with what it kept; NULL: a new one. Its
+     * backend, name and workspace are its own then. */
+    const struct bt_agent *resumed;
+    bool is_continued;        /* its harness goes on in its session */
+    bool is_background;       /* return once the agent works */
+    bool is_terminal_allowed; /* an interactive terminal may be opened on fd 0 and 1 */
     const struct bt_progress *progress;
 };
 
@@ -44,7 +51,8 @@ struct bt_launch_outcome {
     json_t *probe;           /* the probe's document; owned by the caller; NULL when it was not run */
 };
 
-/* Errors name what failed; nothing is left behind by a launch that failed. */
+/* Errors name what failed; nothing is left behind by a launch that failed. An agent that could not be resumed
+ * keeps all that it had. */
 int bt_launch(const struct bt_launch_request *request, struct bt_launch_outcome *ret_outcome,
               struct bt_error *error);
 

@@ -194,22 +194,14 @@ static int bt_start_dry_run(struct bt_context *context, const struct bt_start *s
 static int bt_start_plan(struct bt_context *context, const struct bt_start *start, struct bt_plan *ret_plan,
                          struct bt_error *error)
 {
-    const char *text = bt_option_value(&context->arguments, "bottles", NULL);
-    bt_auto_list bottles = {0};
-    struct bt_plan_request request = {
+    const struct bt_plan_request request = {
         .paths = &context->paths,
         .agent = start->manifest,
-        /* Without a workspace, the project is where the user stands. */
-        .project_folder = start->workspace ? start->workspace : bt_start_own_folder(),
+        .project_folder = start->project,
+        .bottles = start->bottles.count ? (const char *const *)start->bottles.items : NULL,
+        .bottle_count = start->bottles.count,
     };
-    int r = text ? bt_start_split(text, "bottles", &bottles, error) : 0;
 
-    if (r < 0)
-        return r;
-    if (text) {
-        request.bottles = (const char *const *)bottles.items;
-        request.bottle_count = bottles.count;
-    }
     return bt_plan_make(&request, ret_plan, error);
 }
 
@@ -292,21 +284,47 @@ static void bt_start_report(struct bt_context *context, const struct bt_launch_o
                           "first_command_ms", outcome->first_command_ms));
 }
 
+static json_t *bt_start_texts(const struct bt_list *list)
+{
+    json_t *array = list->count ? json_array() : json_null();
+
+    for (size_t i = 0; i < list->count; i++)
+        json_array_append_new(array, bt_output_json_text(list->items[i]));
+    return array;
+}
+
+/* What the next `berth resume` goes by; see frontend/origin.h. */
+static json_t *bt_start_origin(const struct bt_start *start, const struct bt_plan *plan)
+{
+    bool has_prompt = !start->command && (start->prompt || *plan->prompt || start->resumed);
+    bool had_session = json_is_true(json_object_get(start->origin, "has_session"));
+    bt_auto_free char *project = start->project ? realpath(start->project, NULL) : NULL;
+
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b}", "project", bt_output_json_text(project), "bottles",
+                     bt_start_texts(&start->bottles), "repositories", bt_start_texts(&start->repositories),
+                     "command", bt_start_words(start->command), "prompt", bt_output_json_text(start->prompt),
+                     "has_session", had_session || has_prompt);
+}
+
 static int bt_start_launch(struct bt_context *context, const struct bt_start *start,
                            const struct bt_plan *plan, const char *backend, struct bt_error *error)
 {
     struct bt_progress progress = bt_output_progress(&context->output);
     struct bt_launch_outcome outcome = {0};
     bt_auto_stdout saved = bt_command_divert_stdout(&context->output);
+    json_t *origin = bt_start_origin(start, plan);
     struct bt_launch_request request = {
         .paths = &context->paths,
         .config = &context->config,
         .plan = plan,
         .environment = context->environment,
         .backend = backend,
-        .name = bt_option_value(&context->arguments, "name", NULL),
+        .name = start->name,
         .workspace = start->workspace,
-        .is_ignored_included = bt_option_is_set(&context->arguments, "include-ignored"),
+        .is_ignored_included = start->is_ignored_included,
+        .origin = origin,
+        .resumed = start->resumed,
+        .is_continued = json_is_true(json_object_get(start->origin, "has_session")),
         .repositories = start->repositories.count ? (const char *const *)start->repositories.items : NULL,
         .command = start->command,
         .prompt = start->prompt,
@@ -316,6 +334,7 @@ static int bt_start_launch(struct bt_context *context, const struct bt_start *st
     };
     int r = bt_launch(&request, &outcome, error);
 
+    json_decref(origin);
     bt_command_restore_stdout(&saved);
     if (r < 0)
         return r;
@@ -327,9 +346,9 @@ static int bt_start_launch(struct bt_context *context, const struct bt_start *st
     return 0;
 }
 
-static int bt_start_check(struct bt_context *context, const struct bt_start *start, struct bt_error *error)
+static int bt_start_check(const struct bt_start *start, struct bt_error *error)
 {
-    const char *name = bt_option_value(&context->arguments, "name", NULL);
+    const char *name = start->name;
     int r = 0;
 
     if (name && !bt_name_is_valid(name))
@@ -347,21 +366,39 @@ static int bt_start_check(struct bt_context *context, const struct bt_start *sta
     return r;
 }
 
-int bt_start_run(struct bt_context *context, const struct bt_start *start, struct bt_error *error)
+int bt_start_run(struct bt_context *context, struct bt_start *start, struct bt_error *error)
 {
+    const struct bt_arguments *arguments = &context->arguments;
     const char *from_environment = getenv("BERTH_BACKEND");
-    const char *backend = bt_option_value(&context->arguments, "backend",
-                                          from_environment && *from_environment ? from_environment : NULL);
+    const char *bottles = bt_option_value(arguments, "bottles", NULL);
+    int r = bottles ? bt_start_split(bottles, "bottles", &start->bottles, error) : 0;
+
+    start->backend = bt_option_value(arguments, "backend",
+                                     from_environment && *from_environment ? from_environment : NULL);
+    start->name = bt_option_value(arguments, "name", NULL);
+    /* Without a workspace, the project is where the user stands. */
+    start->project = start->workspace ? start->workspace : bt_start_own_folder();
+    start->is_ignored_included = bt_option_is_set(arguments, "include-ignored");
+    start->is_dry_run = bt_option_is_set(arguments, "dry-run");
+    if (r == 0)
+        r = bt_start_go(context, start, error);
+    bt_list_free(&start->bottles);
+    return r;
+}
+
+int bt_start_go(struct bt_context *context, const struct bt_start *start, struct bt_error *error)
+{
+    const char *backend = start->backend;
     bt_auto_plan plan = {0};
-    int r = bt_start_check(context, start, error);
+    int r = bt_start_check(start, error);
 
     if (r == 0)
         r = bt_start_plan(context, start, &plan, error);
-    if (r == 0)
+    if (r == 0 && !start->resumed) /* nothing is cloned again */
         r = bt_start_check_reachable(&plan, &start->repositories, error);
     if (r < 0)
         return r;
-    if (bt_option_is_set(&context->arguments, "dry-run"))
+    if (start->is_dry_run)
         return bt_start_dry_run(context, start, &plan, backend ? backend : context->config.backend);
     for (size_t i = 0; i < plan.notes.count; i++)
         bt_output_note(&context->output, "note: %s", plan.notes.items[i]);

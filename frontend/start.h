@@ -1,5 +1,5 @@
-/* What `berth spawn` and `berth run` share: from options to a plan, from a plan to a launch or to --dry-run's
- * answer.
+/* What `berth spawn`, `berth run` and `berth resume` share: from options to a plan, from a plan to a launch
+ * or to --dry-run's answer.
  */
 #ifndef BERTH_FRONTEND_START_H
 #define BERTH_FRONTEND_START_H
@@ -14,6 +14,15 @@ struct bt_start {
     const char *prompt;          /* or NULL */
     struct bt_list repositories; /* https URLs */
     const char *const *command;  /* NULL-terminated, or NULL */
+    const char *backend;         /* asked for, or NULL */
+    const char *name;            /* asked for, or NULL */
+    const char *project;         /* folder whose .berth counts, or NULL */
+    struct bt_list bottles;      /* instead of the manifest's own; of no member: the manifest's */
+    bool is_ignored_included;
+    bool is_dry_run;
+    /* Of a resume: the agent's row, and what frontend/origin.h says of it; else NULL. */
+    const struct bt_agent *resumed;
+    const json_t *origin;
 };
 
 /* Options of both commands, in the order of their tables. */
@@ -31,8 +40,12 @@ struct bt_start {
         .name = "dry-run", .help = "show what would be allowed and by whom; touch nothing"                   \
     }
 
-/* Plans, asks what must be asked, launches, reports; context->exit_status is 3 when the agent failed. */
-int bt_start_run(struct bt_context *context, const struct bt_start *start, struct bt_error *error);
+/* Reads BT_START_OPTIONS into *start, whose other members are set; then as bt_start_go. */
+int bt_start_run(struct bt_context *context, struct bt_start *start, struct bt_error *error);
+
+/* Plans, asks what must be asked, launches, reports; context->exit_status is 3 when the agent failed. The
+ * command's options have "background" and "yes". */
+int bt_start_go(struct bt_context *context, const struct bt_start *start, struct bt_error *error);
 
 /* The folder whose project counts when none was named: the one the user stands in, "."; NULL when that cannot
  * be looked at by its path (a shell whose folder was removed, or closed to this user). */

@@ -72,6 +72,13 @@ bool bt_name_is_valid(const char *text);
  * taken (says by what, and what to do). The caller fills the other fields before. */
 int bt_state_reserve(struct bt_state *state, struct bt_agent *agent, struct bt_error *error);
 
+/* Takes an agent that has ended to start it again: BT_AGENT_STARTING, owned by agent->keeper. `seen` is the
+ * row as the caller found it; -EBUSY: somebody took or changed it since. Fills *agent with the row as it is
+ * then.
+ */
+int bt_state_take_again(struct bt_state *state, const struct bt_agent *seen, struct bt_agent *agent,
+                        struct bt_error *error);
+
 /* Writes all fields of the row agent->id but name, environment and created_seconds. -ENOENT: removed
  * meanwhile. */
 int bt_state_update(struct bt_state *state, const struct bt_agent *agent, struct bt_error *error);

@@ -276,6 +276,32 @@ int bt_state_update(struct bt_state *state, const struct bt_agent *agent, struct
     return r < 0 ? r : bt_agent_require_change(state, error);
 }
 
+int bt_state_take_again(struct bt_state *state, const struct bt_agent *seen, struct bt_agent *agent,
+                        struct bt_error *error)
+{
+    const struct bt_sql_value values[] = {
+        BT_SQL_NUMBER(agent->keeper.pid),
+        BT_SQL_NUMBER(agent->keeper.start_ticks),
+        BT_SQL_TEXT(agent->keeper.boot),
+        BT_SQL_NUMBER(seen->id),
+        BT_SQL_TEXT(bt_agent_status_name(seen->status)),
+        BT_SQL_NUMBER(seen->keeper.pid),
+        BT_SQL_NUMBER(seen->keeper.start_ticks),
+        BT_SQL_NUMBER(seen->ended_seconds),
+    };
+    int r = bt_sql_run(
+        state,
+        "UPDATE agents SET status = 'starting', exit_status = -1, slot = -1, detail = '', ended = 0,"
+        " keeper_pid = ?, keeper_start = ?, keeper_boot = ?"
+        " WHERE id = ? AND status = ? AND keeper_pid = ? AND keeper_start = ? AND ended = ?",
+        values, BT_ARRAY_LENGTH(values), "cannot take the agent", error);
+
+    if (r == 0 && bt_agent_require_change(state, NULL) < 0)
+        r = bt_fail(error, BT_EXIT_ERROR, EBUSY, "berth list shows what became of it",
+                    "the agent %s was started or removed by another command just now", seen->name);
+    return r < 0 ? r : bt_state_get(state, seen->id, agent, error);
+}
+
 int bt_state_set_status(struct bt_state *state, int64_t id, enum bt_agent_status status, int exit_status,
                         const char *detail, struct bt_error *error)
 {

@@ -47,7 +47,7 @@ for command in list cleanup diff exec attach cp down up doctor status; do
     check_status "$command with wrong operands" 64 "operand|missing|too many" berth "$command" a b c d
 done
 check_status "cleanup of nothing named" 64 "operand is missing" berth cleanup
-for command in status stop rm diff apply probe exec; do
+for command in status stop rm diff apply probe exec peek resume; do
     rest=()
     [ "$command" = exec ] && rest=(-- true)
     one_document "$command of no such agent" 4 berth "$command" --json nobody "${rest[@]}"
@@ -199,7 +199,7 @@ echo "# berth list with 100 agents, the whole process: $took ms at best of 10"
 check "in a moment" python3 -c "import sys; sys.exit(not $took < 100)"
 
 # ---- completion ----
-equal "completion of commands" "spawn status stop" "$(berth complete s | tr '\n' ' ' | sed 's/ $//')"
+equal "completion of commands" "spawn status steer stop" "$(berth complete s | tr '\n' ' ' | sed 's/ $//')"
 equal "of agents" dev-42 "$(berth complete stop dev-42)"
 equal "of manifests" dev "$(berth complete spawn d)"
 # shellcheck disable=SC2016

@@ -188,7 +188,8 @@ static void t_complete_knows_what_comes_next(void **state)
     setenv("BERTH_CONFIG_HOME", fixture->paths.config, 1);
     setenv("BERTH_STATE_HOME", fixture->paths.state, 1);
     expect("sp", "spawn");
-    expect("", "spawn run list status exec attach stop rm diff apply cp probe why logs approvals credential "
+    expect("", "spawn run resume list status exec attach peek steer stop rm diff apply cp probe why logs "
+               "approvals credential "
                "doctor up down image audit "
                "cleanup "
                "version help");

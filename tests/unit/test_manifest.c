@@ -211,7 +211,13 @@ static void t_manifest_harnesses_take_prompts(void **state)
         enum bt_harness found = BT_HARNESS_MAX;
         assert_true(bt_harness_find(bt_harness_names()[i], &found));
         assert_int_equal(found, i);
-        bt_harness_command(found, "--version", &words);
+        bt_harness_command(found, "--version", false, &words);
+        bt_auto_list continued = {0};
+        bt_harness_command(found, "--version", true, &continued);
+        assert_string_equal(continued.items[continued.count - 1], "--version");
+        assert_int_equal(bt_list_has(&continued, "--continue") || bt_list_has(&continued, "resume"),
+                         found != BT_HARNESS_SHELL);
+        assert_int_equal(bt_harness_continue_prompt(found) != NULL, found != BT_HARNESS_SHELL);
         bt_harness_environment(found, &environment);
         assert_string_equal(words.items[words.count - 1], "--version");
         assert_string_equal(words.items[words.count - 2], found == BT_HARNESS_SHELL ? "-lc" : "--");

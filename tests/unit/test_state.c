@@ -107,6 +107,33 @@ static void t_state_keeps_what_was_written(void **state)
     bt_state_close(database);
 }
 
+/* One of two that resume it at once gets it; what was written of its last run is gone, its folder is not. */
+static void t_state_an_agent_is_taken_again_once(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct bt_state *database = open_state(fixture);
+    struct bt_agent agent = reserve(database, "one"), seen, taken = {0}, late = {0};
+    struct bt_error error = {0};
+    snprintf(agent.folder, sizeof agent.folder, "/state/one");
+    agent.slot = 7;
+    assert_int_equal(bt_state_update(database, &agent, NULL), 0);
+    assert_int_equal(bt_state_set_status(database, agent.id, BT_AGENT_FAILED, 3, "why", NULL), 0);
+    assert_int_equal(bt_state_get(database, agent.id, &seen, NULL), 0);
+    taken.keeper = late.keeper = agent.keeper;
+    assert_int_equal(bt_state_take_again(database, &seen, &taken, NULL), 0);
+    assert_int_equal(taken.status, BT_AGENT_STARTING);
+    assert_int_equal(taken.exit_status, -1);
+    assert_int_equal(taken.slot, -1);
+    assert_int_equal(taken.ended_seconds, 0);
+    assert_string_equal(taken.detail, "");
+    assert_string_equal(taken.folder, "/state/one");
+    assert_int_equal(bt_state_take_again(database, &seen, &late, &error), -EBUSY);
+    assert_non_null(strstr(error.message, "another command"));
+    assert_int_equal(bt_state_delete(database, agent.id, NULL), 0);
+    assert_int_equal(bt_state_take_again(database, &taken, &late, NULL), -EBUSY);
+    bt_state_close(database);
+}
+
 static void t_state_a_name_is_given_once(void **state)
 {
     struct bt_state *database = open_state(*state);
@@ -520,6 +547,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(t_state_files_are_the_users_alone),
         FIXTURE_TEST(t_state_keeps_what_was_written),
+        FIXTURE_TEST(t_state_an_agent_is_taken_again_once),
         FIXTURE_TEST(t_state_a_name_is_given_once),
         FIXTURE_TEST(t_state_makes_names),
         cmocka_unit_test(t_state_knows_valid_names),
