@@ -18,7 +18,8 @@ struct bt_hold {
     struct bt_agent *agent;
     struct bt_approval_wait *wait; /* NULL: it was cancelled */
     char ticket[2 * TICKET_BYTES + 1];
-    bool is_told; /* to the orchestrator, which has answered */
+    bool is_told;    /* to the orchestrator, which has answered */
+    bool is_earlier; /* ... that the owner allowed these values before, when another worker asked */
     json_int_t number;
     int seconds;
     int64_t deadline_ms;
@@ -72,7 +73,7 @@ static struct bt_approval_wait *detach(struct bt_hold *hold)
 
 static void finish(struct bt_hold *hold, enum bt_approval result)
 {
-    const struct bt_approval_answer answer = {result, hold->number, hold->seconds};
+    const struct bt_approval_answer answer = {result, hold->is_earlier, hold->number, hold->seconds};
     struct bt_approval_wait *wait = detach(hold);
     if (hold->is_told)
         withdraw(hold->approvals, hold->ticket);
@@ -110,8 +111,11 @@ static void on_told(void *context, unsigned status, const json_t *answer)
     hold->number = json_integer_value(json_object_get(answer, "number"));
     hold->seconds = (int)(wait_ms / 1000);
     hold->deadline_ms = bt_clock_ms() + wait_ms + BT_APPROVALS_SLACK_MS;
+    hold->is_earlier = is_taken && json_is_true(json_object_get(answer, "remembered"));
     if (!is_taken)
         finish(hold, status == 429 ? BT_APPROVAL_TOO_MANY : BT_APPROVAL_UNAVAILABLE);
+    else if (hold->is_earlier)
+        finish(hold, BT_APPROVAL_REMEMBERED);
 }
 
 static json_t *describe_match(const struct bt_match *match)

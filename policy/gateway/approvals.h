@@ -42,6 +42,7 @@ struct bt_approval_question {
 
 struct bt_approval_answer {
     enum bt_approval result;
+    bool is_earlier;   /* BT_APPROVAL_REMEMBERED: from another worker's question; nobody was asked now */
     json_int_t number; /* of the question, as its owner sees it; 0: it never got one */
     int seconds;       /* that it could wait */
 };

@@ -435,13 +435,33 @@ void bt_exchange_recheck(struct bt_exchange *exchange)
     bt_exchange_abort(exchange, BT_ABORT_POLICY);
 }
 
+/* Whether nobody need be waited for any more; exchange_flow.c starts the time anew when the host sends. */
+static bool is_left(struct bt_exchange *exchange, int64_t now_ms)
+{
+    const struct bt_http1 *http1 = exchange->session->http1;
+    /* An owner who is asked has a time of his own; a client that is slow has something to read. */
+    if (http1 == NULL || !bt_http1_is_half_closed(http1) || exchange->is_held || !bt_http1_is_sent(http1))
+        exchange->left_ms = 0;
+    else if (exchange->left_ms == 0)
+        exchange->left_ms = now_ms;
+    return exchange->left_ms != 0 && now_ms - exchange->left_ms >= BT_EXCHANGE_LEFT_MS;
+}
+
 void bt_exchange_sweep(struct bt_exchange *exchange, int64_t now_ms)
 {
     static const struct bt_refusal refusal = {
         504, "bad-response", "the host did not begin to answer in 20 minutes", "try again later"};
+    static const struct bt_refusal left = {
+        504, "bad-response",
+        "the client ended its direction of the connection, and the host sent nothing for a minute",
+        "leave the connection open while the host works"};
     if (!exchange->has_response && exchange->upstream != NULL &&
         now_ms - exchange->since_ms >= BT_EXCHANGE_ANSWER_MS) {
         bt_exchange_refuse(exchange, &refusal);
+        return;
+    }
+    if (is_left(exchange, now_ms)) {
+        bt_exchange_refuse(exchange, &left);
         return;
     }
     if (!exchange->is_held && !bt_exchange_filter_pause(exchange, &exchange->request, now_ms))

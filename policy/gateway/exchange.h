@@ -21,6 +21,10 @@ void bt_exchange_recheck(struct bt_exchange *exchange);
 
 /* Once a second: answers for a host that does not. */
 #define BT_EXCHANGE_ANSWER_MS (20 * 60 * 1000) /* for a response to begin; afterwards there is no limit */
+/* A client that ended its direction may have gone for good, which shows only when it is sent something: its
+ * host is waited for this long, and no longer, before an answer and between two pieces of one. nginx and
+ * Envoy take such a client for gone at once; then who asks with `nc -N` would have no answer. */
+#define BT_EXCHANGE_LEFT_MS (60 * 1000)
 void bt_exchange_sweep(struct bt_exchange *exchange, int64_t now_ms);
 
 #endif

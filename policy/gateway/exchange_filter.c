@@ -73,6 +73,8 @@ static bool filter_early(struct bt_exchange *exchange, struct bt_half *half)
 bool bt_exchange_filter_kept_end(struct bt_exchange *exchange, struct bt_half *half)
 {
     struct bt_message trailers;
+    if (half->filter == NULL)
+        return true;
     if (half->trailers == NULL)
         return bt_exchange_filter_end(exchange, half, NULL);
     bt_kept_message_get(half->trailers, &trailers);

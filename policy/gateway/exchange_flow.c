@@ -42,6 +42,8 @@ static bool pump(struct bt_half *half, struct bt_stream *source, struct bt_strea
 /* Counts bytes that a source gave. */
 static void note(struct bt_exchange *exchange, struct bt_half *half, size_t length)
 {
+    if (half == &exchange->response)
+        exchange->left_ms = 0; /* the host is at work */
     exchange->session->agent->counters.bytes += length;
     exchange->session->agent->has_news = true;
     half->owed += length;
@@ -152,19 +154,17 @@ static void on_agent_data(void *context, struct bt_stream *stream, const void *d
         settle(&exchange->request, exchange->agent);
 }
 
+/* Kept first: who is asked about what is in the trailers may take a while. */
 static void on_agent_end(void *context, struct bt_stream *stream, const struct bt_message *trailers)
 {
     struct bt_exchange *exchange = context;
-    struct bt_message filtered;
+    struct bt_half *half = &exchange->request;
     (void)stream;
-    if (trailers != NULL)
-        filtered = *trailers;
-    if (!exchange->request.is_sent && !exchange->is_held &&
-        !bt_exchange_filter_end(exchange, &exchange->request, trailers != NULL ? &filtered : NULL))
+    half->is_ended = true;
+    if (trailers != NULL && !half->is_sent)
+        half->trailers = bt_message_keep(trailers);
+    if (!half->is_sent && !exchange->is_held && !bt_exchange_filter_kept_end(exchange, half))
         return;
-    exchange->request.is_ended = true;
-    if (trailers != NULL && !exchange->request.is_sent)
-        exchange->request.trailers = bt_message_keep(&filtered);
     bt_exchange_pump_request(exchange);
     if (exchange->is_raw)
         end_when_done(exchange);
@@ -217,6 +217,7 @@ static void on_upstream_head(void *context, struct bt_stream *stream, const stru
     bool is_final = head->status >= 200 || head->status == 101;
     struct bt_message filtered;
     (void)stream;
+    exchange->left_ms = 0;
     if (exchange->response.filter != NULL) {
         filtered = *head;
         if (!bt_exchange_filter_response(exchange, &filtered))

@@ -63,9 +63,14 @@ static void on_answer(void *context, const struct bt_approval_answer *answer)
     if (answer->result == BT_APPROVAL_REMEMBERED)
         bt_approved_add(&exchange->session->agent->approved, exchange->host,
                         bt_filter_matches(exchange->request.filter));
-    (void)snprintf(reason, sizeof(reason), "%s, and its owner allowed it (question %lld)", exchange->asked,
-                   (long long)answer->number);
-    bt_exchange_record(exchange, true, "approval:allowed", reason);
+    if (answer->is_earlier)
+        (void)snprintf(reason, sizeof(reason), "%s, which its owner allowed until the agent ends",
+                       exchange->asked);
+    else
+        (void)snprintf(reason, sizeof(reason), "%s, and its owner allowed it (question %lld)",
+                       exchange->asked, (long long)answer->number);
+    bt_exchange_record(exchange, true, answer->is_earlier ? "approval:remembered" : "approval:allowed",
+                       reason);
     if (bt_exchange_filter_resume(exchange) && take_behind(exchange))
         bt_exchange_resume(exchange);
 }

@@ -88,7 +88,8 @@ enum bt_filter_verdict bt_filter_head(struct bt_filter *filter, struct bt_messag
 enum bt_filter_verdict bt_filter_data(struct bt_filter *filter, const void *data, size_t length,
                                       struct evbuffer *out);
 
-/* The end: gives out what was held. trailers may be NULL and are changed like a head. */
+/* The end: gives out what was held. trailers may be NULL and are changed like a head. After BT_FILTER_ASK and
+ * a yes it is called again, with the same. */
 enum bt_filter_verdict bt_filter_end(struct bt_filter *filter, struct bt_message *trailers,
                                      struct evbuffer *out);
 

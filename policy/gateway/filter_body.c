@@ -359,11 +359,11 @@ enum bt_filter_verdict bt_filter_end(struct bt_filter *filter, struct bt_message
         return BT_FILTER_PASS;
     if (filter->is_blocked)
         return BT_FILTER_BLOCK;
-    /* Nobody can be asked about trailers without holding the end of the body: they are refused. */
-    if (trailers != NULL && bt_filter_trailers(filter, trailers) != BT_FILTER_PASS) {
-        filter->is_blocked = true;
-        return BT_FILTER_BLOCK;
-    }
+    bool is_to_read = trailers != NULL && !filter->are_trailers_asked;
+    enum bt_filter_verdict trailing = is_to_read ? bt_filter_trailers(filter, trailers) : BT_FILTER_PASS;
+    filter->are_trailers_asked = filter->are_trailers_asked || trailing == BT_FILTER_ASK;
+    if (trailing != BT_FILTER_PASS)
+        return trailing;
     if (filter->body != BT_FILTER_BODY_OPEN)
         bt_filter_look_at_randomness(filter, "\n", 1);
     enum bt_filter_verdict verdict = bt_filter_flush(filter, out);

@@ -26,7 +26,8 @@ struct bt_filter {
     struct bt_finds asked;
     struct bt_matches *matches; /* of a request whose owner is asked; else NULL */
     bool is_blocked, is_asking;
-    bool is_head_allowed; /* by its owner, as it is */
+    bool is_head_allowed;    /* by its owner, as it is */
+    bool are_trailers_asked; /* the owner is asked about them: when they come again he said yes */
     struct bt_filter_finding findings[BT_FILTER_FINDINGS_MAX];
     size_t finding_count, finding_taken;
     struct bt_buffer text; /* what slices of a changed head point into */

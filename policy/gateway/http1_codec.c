@@ -51,8 +51,9 @@ static enum bt_step take_end(struct bt_http1 *http1)
         return BT_STEP_WAIT; /* the answer is complete */
     if (end == BT_CHANNEL_BROKEN || http1->receiving != BT_RECEIVE_DONE)
         return bt_http1_fail(http1, BT_ABORT_LOST);
-    /* The request is complete. Who ends a TLS connection reads no answer; in clear, half-closed is in use. */
-    if (bt_channel_ssl(http1->channel) != NULL)
+    /* The request is complete. Who ends a TLS connection reads no answer; in clear, half-closed is in use. Of
+     * another protocol the host was told the end, and has what came before it to read. */
+    if (bt_channel_ssl(http1->channel) != NULL && http1->sending != BT_SEND_RAW)
         return bt_http1_fail(http1, BT_ABORT_CANCELLED);
     return BT_STEP_WAIT;
 }
@@ -245,6 +246,11 @@ enum bt_http1_state bt_http1_state_of(const struct bt_http1 *http1)
 bool bt_http1_is_sent(const struct bt_http1 *http1)
 {
     return bt_channel_waiting(http1->channel) == 0;
+}
+
+bool bt_http1_is_half_closed(const struct bt_http1 *http1)
+{
+    return has_ended(http1);
 }
 
 void bt_http1_drain(struct bt_http1 *http1)

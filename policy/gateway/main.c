@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "policy/gateway/allocate.h"
 #include "policy/gateway/approvals.h"
 #include "policy/gateway/dns_server.h"
 #include "policy/gateway/filter.h"
@@ -333,6 +334,7 @@ int main(int argument_count, char **arguments)
     struct program program = {.udp_fd = -1};
     struct bt_error error = {0};
     (void)signal(SIGPIPE, SIG_IGN);
+    bt_allocate_start();
     TAILQ_INIT(&program.gateway.sessions);
     for (size_t i = 0; i < LISTENERS; i++)
         program.tcp_fds[i] = -1;

@@ -171,8 +171,9 @@ static int64_t limit_of(struct bt_session *session)
     case BT_STAGE_ALERT:
         return BT_SESSION_LINGER_MS;
     case BT_STAGE_WAIT:
-    case BT_STAGE_PASS:
         return 0;
+    case BT_STAGE_PASS:
+        return session->is_client_finished || session->is_upstream_finished ? BT_SESSION_HALF_MS : 0;
     case BT_STAGE_HTTP:
         break;
     }
@@ -195,6 +196,19 @@ static int64_t limit_of(struct bt_session *session)
     return 0;
 }
 
+static void give_up(struct bt_session *session)
+{
+    if (session->stage == BT_STAGE_HELLO)
+        bt_session_record(session, false, "not-tls", "no ClientHello came within 30 seconds");
+    if (session->stage != BT_STAGE_PASS) {
+        bt_session_end(session);
+        return;
+    }
+    bt_session_record(session, false, "bad-response",
+                      "one side ended its direction, and nothing came from the other for 15 minutes");
+    bt_session_cut(session);
+}
+
 void bt_session_sweep(struct bt_gateway *gateway)
 {
     int64_t now_ms = bt_clock_ms();
@@ -211,9 +225,7 @@ void bt_session_sweep(struct bt_gateway *gateway)
         }
         if (limit_ms == 0 || now_ms - session->since_ms < limit_ms)
             continue;
-        if (session->stage == BT_STAGE_HELLO)
-            bt_session_record(session, false, "not-tls", "no ClientHello came within 30 seconds");
-        bt_session_end(session);
+        give_up(session);
     }
 }
 

@@ -19,6 +19,9 @@
 #define BT_SESSION_IDLE_MS 900000 /* between two requests */
 #define BT_SESSION_LINGER_MS 2000 /* for the client's end, after the last answer */
 #define BT_SESSION_LEAVE_MS 30000 /* for the last answer to leave */
+/* Of a connection that is passed through: for bytes in one direction after the other one ended. Who ended it
+ * may have gone for good, which shows only when something is sent to it. */
+#define BT_SESSION_HALF_MS 900000
 
 enum bt_entrance {
     BT_ENTRANCE_PROXY, /* 8119: token and address */
@@ -41,7 +44,7 @@ struct bt_session {
     struct bt_agent *agent; /* the entry of its source address; never NULL */
     enum bt_entrance entrance;
     enum bt_stage stage;
-    int64_t since_ms;           /* when the stage, or the codec's state, began */
+    int64_t since_ms;           /* when the stage, or the codec's state, began; passed through: last byte */
     struct bt_channel *channel; /* the agent's, while no codec has it */
     struct bt_http1 *http1;     /* one of the two, when requests come */
     struct bt_http2 *http2;

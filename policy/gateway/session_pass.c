@@ -1,4 +1,5 @@
 /* Connections that a route passes through (tls: pass): bytes, unread, both ways. See session.h. */
+#include "policy/gateway/clock.h"
 #include "policy/gateway/session.h"
 
 void bt_session_pass_dial(struct bt_session *session, bt_dial_done *done)
@@ -32,6 +33,7 @@ static void move(struct bt_session *session, struct bt_channel *source, struct b
         return;
     session->agent->counters.bytes += length;
     session->agent->has_news = true;
+    session->since_ms = bt_clock_ms();
     bt_channel_write_buffer(target, input);
 }
 

@@ -241,8 +241,9 @@ static bool is_remembered(const struct bt_queue *queue, const struct entry *entr
 
 static json_t *told(const struct bt_queue *queue, const struct entry *entry, int64_t now_ms)
 {
-    return json_pack("{s:I, s:I}", "number", entry->number, "expires_in_ms",
-                     (json_int_t)(entry->since_ms + queue->wait_ms - now_ms));
+    return json_pack("{s:I, s:I, s:b}", "number", entry->number, "expires_in_ms",
+                     (json_int_t)(entry->since_ms + queue->wait_ms - now_ms), "remembered",
+                     entry->state == STATE_REMEMBERED);
 }
 
 int bt_queue_add(struct bt_queue *queue, const json_t *question, const char *agent, json_int_t number,

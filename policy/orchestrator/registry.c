@@ -26,6 +26,8 @@ static const char schema[] =
     "NULL,"
     " address INTEGER NOT NULL UNIQUE, gateway_address INTEGER NOT NULL, token_sha256 TEXT NOT NULL,"
     " policy_version INTEGER NOT NULL, policy TEXT NOT NULL) STRICT;"
+    "CREATE TABLE IF NOT EXISTS ended (slot INTEGER PRIMARY KEY, generation INTEGER NOT NULL,"
+    " policy_version INTEGER NOT NULL) STRICT;"
     "CREATE TABLE IF NOT EXISTS decisions (id INTEGER PRIMARY KEY AUTOINCREMENT, slot INTEGER NOT NULL,"
     " generation INTEGER NOT NULL, record TEXT NOT NULL) STRICT;"
     "CREATE TABLE IF NOT EXISTS numbers (name TEXT PRIMARY KEY, last INTEGER NOT NULL) STRICT;";
@@ -114,12 +116,48 @@ struct bt_registry *bt_registry_close(struct bt_registry *registry)
     return NULL;
 }
 
+/* Keeps the version that a lease had last: registered again, it counts on from there, or a gateway that did
+ * not ask meanwhile would take the new policy for the one it knows. address: -1 for none. */
+static int keep_versions(struct bt_registry *registry, int64_t slot, int64_t address, struct bt_error *error)
+{
+    auto_statement *statement = NULL;
+    int result = prepare(registry,
+                         "INSERT OR REPLACE INTO ended SELECT slot, generation, policy_version FROM agents"
+                         " WHERE slot = ?1 OR address = ?2",
+                         &statement, error);
+    if (result < 0)
+        return result;
+    sqlite3_bind_int64(statement, 1, slot);
+    sqlite3_bind_int64(statement, 2, address);
+    return run(registry, statement, error);
+}
+
+/* The version of a lease that ended, or 0. */
+static int ended_version(struct bt_registry *registry, const struct bt_registry_agent *agent,
+                         uint64_t *ret_version, struct bt_error *error)
+{
+    auto_statement *statement = NULL;
+    int result = prepare(registry, "SELECT policy_version FROM ended WHERE slot = ?1 AND generation = ?2",
+                         &statement, error);
+    if (result < 0)
+        return result;
+    sqlite3_bind_int64(statement, 1, agent->slot);
+    sqlite3_bind_int64(statement, 2, agent->generation);
+    int step = sqlite3_step(statement);
+    if (step != SQLITE_ROW && step != SQLITE_DONE)
+        return database_fail(registry, error);
+    *ret_version = step == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(statement, 0) : 0;
+    return 0;
+}
+
 static int insert_agent(struct bt_registry *registry, const struct bt_registry_agent *agent, uint64_t version,
                         struct bt_error *error)
 {
     auto_statement *clear = NULL;
     auto_statement *insert = NULL;
-    int result = prepare(registry, "DELETE FROM agents WHERE slot = ?1 OR address = ?2", &clear, error);
+    int result = keep_versions(registry, agent->slot, agent->address, error);
+    if (result == 0)
+        result = prepare(registry, "DELETE FROM agents WHERE slot = ?1 OR address = ?2", &clear, error);
     if (result == 0)
         result = prepare(registry, "INSERT INTO agents VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)", &insert,
                          error);
@@ -163,12 +201,17 @@ int bt_registry_next_version(struct bt_registry *registry, const struct bt_regis
     int result = bt_registry_find_slot(registry, agent->slot, &held, error);
     if (result < 0 && result != -ENOENT)
         return result;
-    uint64_t lowest = 1;
-    if (result == 0 && held.generation == agent->generation) {
+    uint64_t lowest = 0;
+    bool is_held = result == 0 && held.generation == agent->generation;
+    if (is_held) {
         bool is_changed = agent->has_new_secrets || !json_equal(held.policy, agent->policy);
         lowest = held.policy_version + (is_changed ? 1 : 0);
     }
     bt_registry_agent_clear(&held);
+    result = is_held ? 0 : ended_version(registry, agent, &lowest, error);
+    if (result < 0)
+        return result;
+    lowest += is_held ? 0 : 1;
     if (agent->policy_version != 0 && agent->policy_version < lowest)
         return bt_fail(error, BT_EXIT_ERROR, EINVAL, "leave it out, and it is counted here",
                        "\"policy_version\" is %llu, and the next one of slot %u is %llu",
@@ -197,8 +240,10 @@ int bt_registry_delete(struct bt_registry *registry, uint16_t slot, uint32_t gen
                        struct bt_error *error)
 {
     auto_statement *statement = NULL;
-    int result =
-        prepare(registry, "DELETE FROM agents WHERE slot = ?1 AND generation = ?2", &statement, error);
+    int result = keep_versions(registry, slot, -1, error);
+    if (result == 0)
+        result =
+            prepare(registry, "DELETE FROM agents WHERE slot = ?1 AND generation = ?2", &statement, error);
     if (result < 0)
         return result;
     sqlite3_bind_int64(statement, 1, slot);

@@ -33,8 +33,9 @@ int bt_registry_open(const char *path, struct bt_registry **ret_registry, struct
 struct bt_registry *bt_registry_close(struct bt_registry *registry);
 
 /* The version under which an agent would be stored: its policy_version, or when that is 0 one more than what
- * holds its slot in the same generation when something changed. A gateway reads credentials anew when the
- * version is another, so one that does not rise with a change is -EINVAL, as is one that falls. */
+ * holds its slot in the same generation when something changed, or held it when it was deleted. A gateway
+ * reads credentials anew when the version is another, so one that does not rise with a change is -EINVAL, as
+ * is one that falls. */
 int bt_registry_next_version(struct bt_registry *registry, const struct bt_registry_agent *agent,
                              uint64_t *ret_version, struct bt_error *error);
 /* Stores an agent in place of whatever held its slot or its address, under its next version. */

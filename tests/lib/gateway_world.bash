@@ -30,7 +30,7 @@ gateway_world_enter() {
 # gateway, so what the internet sees of it came through the gateway.
 namespace_start() { # NAME ADDRESS-HERE ADDRESS-THERE
     mkfifo "$1.go"
-    unshare --net --mount bash -c "read -r _ <$1.go; exec sleep 900" &
+    unshare --net --mount bash -c "read -r _ <$1.go; exec sleep infinity" &
     local pid=$!
     printf -v "$1" %s $pid
     ip link add "$1" type veth peer name inner

@@ -139,6 +139,33 @@ wait "$held"
 equal "then it goes on" "$(cat body)" "$(cat h2.held)"
 equal "they were one connection" "connections 0 connections 1" "$(grep -o 'connections .' held.out | sort | tr '\n' ' ' | sed 's/ $//')"
 
+# ---- in trailers, behind a body -------------------------------------------------------------------------------------------------------
+cat >trailers.py <<'END'
+import base64, socket, sys
+stream = socket.create_connection(("10.243.0.8", 8119), 30)
+stream.settimeout(120)
+token = base64.b64encode(b"agent:token-two").decode()
+stream.sendall(f"POST http://api.allowed.example/trailed HTTP/1.1\r\nHost: api.allowed.example\r\nConnection: close\r\n"
+               f"Proxy-Authorization: Basic {token}\r\nTransfer-Encoding: chunked\r\n\r\n"
+               f"5\r\nhello\r\n0\r\nX-Note: {sys.argv[1]}\r\n\r\n".encode())
+answer = b""
+while part := stream.recv(65536):
+    answer += part
+print(answer.decode().replace("\r\n", "|"))
+END
+start held in_agent two python3 trailers.py "$token"
+check "one in the trailers waits" eventually waiting 1
+answer "$(newest)" deny >/dev/null
+wait "$held"
+check "denied, it is refused by name" grep -q '^HTTP/1.1 403 .*"approval:denied"' held.out
+equal "and nothing of it went out" 0 "$(arrived '/trailed')"
+start held in_agent two python3 trailers.py "$token"
+check "it waits again" eventually waiting 1
+answer "$(newest)" allow >/dev/null
+wait "$held"
+check "allowed, it is answered" not grep -q '^HTTP/1.1 403' held.out
+equal "by the host" 1 "$(arrived '/trailed')"
+
 # ---- given up, ended, too many -------------------------------------------------------------------------------------------------------
 # shellcheck disable=SC2016 # the inner shell's
 start held in_agent one bash -c 'echo $$ >client.pid; exec curl "$@"' curl -s --cacert authority.pem -x $proxy --data-binary @body \

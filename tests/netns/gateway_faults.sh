@@ -35,6 +35,29 @@ routes='{"host": "allowed.example"}, {"host": "allowed.example:8080"}, {"host": 
 register first 3 11 token-one "$routes" >/dev/null
 equal "all is well" 'hello from the internet' "$(fetch https://allowed.example/hello)"
 
+# ---- clients that end their direction, and may have gone ----------------------------------------------------------------------
+cat >half.py <<'END'
+import base64, socket, sys
+stream = socket.create_connection(("10.243.0.6", 8119), 30)
+token = base64.b64encode(b"agent:token-one").decode()
+stream.sendall(f"GET http://allowed.example:8080/{sys.argv[1]} HTTP/1.1\r\nHost: allowed.example:8080\r\n"
+               f"Proxy-Authorization: Basic {token}\r\n\r\n".encode())
+stream.shutdown(socket.SHUT_WR)
+stream.settimeout(300)
+answer, end = b"", "end"
+try:
+    while part := stream.recv(65536):
+        answer += part
+except OSError as error:
+    end = type(error).__name__
+print(answer.split(b" ")[1].decode(), answer.count(b"data: "), answer.count(b"for a minute"), end, flush=True)
+END
+in_agent one python3 half.py stall >left.out &
+left=$!
+in_agent one python3 half.py stall-half >left-half.out &
+left_half=$!
+equal "such a client has its answer, piece by piece" "200 3 0 end" "$(in_agent one python3 half.py events)"
+
 # ---- no descriptors --------------------------------------------------------------------------------------------------------
 # The soft limit under which so many numbers are free.
 limit_for() { # FREE
@@ -94,6 +117,11 @@ for kind in deaf:tls-failed hole:connect-failed silent:resolve-failed; do
     equal "a refusal after all: ${kind%:*}" "${kind#*:}" "$(cat "${kind%:*}.rule")"
     check "and a record" eventually recorded "${kind#*:}"
 done
+
+wait $left
+equal "a client that ended its direction is not waited with for ever" "504 0 1 end" "$(cat left.out)"
+wait $left_half
+equal "nor in the middle of an answer, which is cut then" "200 0 0 ConnectionResetError" "$(cat left-half.out)"
 
 # ---- no orchestrator -------------------------------------------------------------------------------------------------------------
 fetch -N https://allowed.example/drip/2000 >drip.out &

@@ -124,6 +124,19 @@ wait $dripping
 check "a response that is no longer allowed is cut" test "$(cat drip.status)" != 0
 check "before its end" not grep -q 'drip 299' drip.out
 
+# Ended and registered again between two questions of the gateway, the same lease has another policy.
+equal "another agent" '{"policy_version":1}' "$(register second 4 21 token-two '{"host": "allowed.example"}')"
+in_agent two bash -c 'curl -sN --http1.1 --max-time 100 --cacert authority.pem -x http://agent:token-two@10.243.0.8:8119 \
+    https://allowed.example/drip/5000 >again.out; echo $? >again.status' &
+dripping=$!
+check "a long answer begins" eventually grep -q 'drip 1' again.out
+api DELETE agents/4/21 >/dev/null
+equal "a lease that comes back counts its versions on" '{"policy_version":2}' \
+    "$(register second 4 21 token-two '{"host": "other.example"}')"
+wait $dripping
+check "so that what it may not any more is cut" grep -qxE '18|35|56' again.status
+check "in the middle" not grep -q 'drip 4999' again.out
+
 # ---- where the values are not ---------------------------------------------------------------------------------------
 register_with "$rules" "$(credentials)" >/dev/null
 equal "agents are listed with the state of their credentials" open \

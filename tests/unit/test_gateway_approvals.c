@@ -167,6 +167,20 @@ static void test_answers(void **state)
     expect(*state, "whatever", BT_APPROVAL_UNAVAILABLE);
 }
 
+/* What another worker's question settled for good needs no answer. */
+static void test_known_already(void **state)
+{
+    struct world *world = *state;
+    struct waiter waiter;
+    ask(world, 0, &waiter);
+    answer("/v1/approvals", 200,
+           json_pack("{s:i, s:i, s:b}", "number", 7, "expires_in_ms", 300000, "remembered", true));
+    assert_true(waiter.is_done);
+    assert_int_equal(waiter.answer.result, BT_APPROVAL_REMEMBERED);
+    assert_true(waiter.answer.is_earlier);
+    assert_int_equal(world->agents[0].held_count, 0);
+}
+
 static void test_nobody_to_ask(void **state)
 {
     static const struct {
@@ -260,6 +274,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_answers, make_world, free_world),
+        cmocka_unit_test_setup_teardown(test_known_already, make_world, free_world),
         cmocka_unit_test_setup_teardown(test_nobody_to_ask, make_world, free_world),
         cmocka_unit_test_setup_teardown(test_deadline, make_world, free_world),
         cmocka_unit_test_setup_teardown(test_cancel, make_world, free_world),

@@ -174,8 +174,17 @@ static void test_registry(void **state)
     put(registry, 9, 7, 0x0af30009, NULL, 1); /* the address moved: its old row is stale */
     assert_int_equal(bt_registry_find_slot(registry, 4, &agent, NULL), -ENOENT);
     assert_int_equal(bt_registry_delete(registry, 3, 17, NULL), -ENOENT);
+    /* A lease that comes back counts on: the same policy, another one, one that was replaced meanwhile. */
+    put(registry, 12, 9, 0x0af30019, NULL, 1);
+    assert_int_equal(bt_registry_delete(registry, 12, 9, NULL), 0);
+    put(registry, 12, 9, 0x0af30019, NULL, 2);
+    put(registry, 12, 10, 0x0af30019, NULL, 1);
+    put(registry, 12, 9, 0x0af30019, NULL, 3);
+    put(registry, 13, 2, 0x0af30019, NULL, 1);
     registry = bt_registry_close(registry);
     registry = open_registry(path);
+    put(registry, 12, 9, 0x0af30019, NULL, 4);
+    assert_int_equal(bt_registry_delete(registry, 12, 9, NULL), 0);
     assert_int_equal(bt_registry_find_address(registry, 0x0af30007, &agent, NULL), 0);
     assert_int_equal(agent.slot, 3);
     assert_int_equal(agent.generation, 5);

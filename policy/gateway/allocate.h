@@ -1,0 +1,13 @@
+/* Memory of the libraries that ignore, or make the gateway ignore, that there is none left.
+ *
+ * A buffer that takes no more bytes would lose them in the middle of a message, a record would be a part of
+ * one. So running out ends the process here as in lib/memory.h, every connection is reset, and init starts
+ * the gateway anew. What agents can make grow has limits below what the guest has.
+ */
+#ifndef BERTH_POLICY_GATEWAY_ALLOCATE_H
+#define BERTH_POLICY_GATEWAY_ALLOCATE_H
+
+/* libevent's and jansson's, before anything of theirs is used; the process is still one thread. */
+void bt_allocate_start(void);
+
+#endif
