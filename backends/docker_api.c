@@ -83,7 +83,7 @@ int bt_docker_call(const struct bt_docker *docker, const char *method, const cha
     json_decref(body);
     int result = bt_http_call(&request, &status, &answer, error);
     if (result < 0)
-        return bt_error_prefix(error, "cannot reach the container engine");
+        return error == NULL ? result : bt_error_prefix(error, "cannot reach the container engine");
     if (status >= 400)
         return bt_docker_fail(status, answer.data, answer.length, error);
     if (ret_answer != NULL) {
@@ -105,7 +105,7 @@ int bt_docker_stream(const struct bt_docker *docker, const char *path, const jso
     int result = bt_http_upgrade(docker->socket_path, full, text, (int)CALL_TIMEOUT_MS, ret_fd, &status,
                                  &answer, error);
     if (result < 0)
-        return bt_error_prefix(error, "cannot reach the container engine");
+        return error == NULL ? result : bt_error_prefix(error, "cannot reach the container engine");
     return *ret_fd >= 0 ? 0 : bt_docker_fail(status, answer.data, answer.length, error);
 }
 

@@ -159,12 +159,24 @@ static void engines_that_cannot(void **state)
     assert_int_equal(bt_docker_engine_check(&good, &error), 0);
 }
 
+/* Whoever only tries passes no error. */
+static void nobody_asks_why(void **state)
+{
+    const struct bt_docker docker = {.socket_path = "/nonexistent/docker.sock", .version = "1.41"};
+    int fd = -1;
+    (void)state;
+    assert_true(bt_docker_call(&docker, "GET", "/networks", NULL, NULL, NULL) < 0);
+    assert_true(bt_docker_stream(&docker, "/containers/x/attach", NULL, &fd, NULL) < 0);
+    assert_int_equal(fd, -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_unix_sockets),       cmocka_unit_test(contexts_are_read),
         cmocka_unit_test(streams_cut_anywhere),    cmocka_unit_test(names_are_apart),
         cmocka_unit_test(failures_say_what_to_do), cmocka_unit_test(engines_that_cannot),
+        cmocka_unit_test(nobody_asks_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
