@@ -2,7 +2,7 @@
  *
  * A buffer that takes no more bytes would lose them in the middle of a message, a record would be a part of
  * one. So running out ends the process here as in lib/memory.h, every connection is reset, and init starts
- * the gateway anew. What agents can make grow has limits below what the guest has.
+ * the gateway anew. Each connection and each agent has limits; nothing bounds the sum of all agents yet.
  */
 #ifndef BERTH_POLICY_GATEWAY_ALLOCATE_H
 #define BERTH_POLICY_GATEWAY_ALLOCATE_H
