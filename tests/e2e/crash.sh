@@ -94,6 +94,9 @@ check "it is another one" test "$gateway" != "$(berth status --json | json 'd["i
 
 # ---- orchestrator ----
 orchestrator=$(berth status --json | json 'd["infra"]["orchestrator"]["keeper_pid"]')
+# Each worker of the gateway knows whom it has served itself.
+check "every worker of the gateway knows the agent" berth exec victim -- bash -c \
+    'for i in $(seq 16); do curl -sSf --max-time 30 -o /dev/null https://allowed.example/ || exit 1; done'
 kill -KILL "$orchestrator"
 check "known agents go on meanwhile" berth exec victim -- curl -sSf --max-time 30 -o /dev/null https://allowed.example/
 check "a new orchestrator knows the agent" wait_until 40 sh -c "kill -0 $orchestrator 2>/dev/null && exit 1; true"

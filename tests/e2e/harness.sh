@@ -98,8 +98,12 @@ harness() { # NAME AGENT-HEADER PROVIDER HOST
         fail "$name gets to work" "$(tail -20 "$WORLD/out" "$WORLD/err")"
     fi
     rm "$hold"
-    wait "$work"
-    equal "$name ends well" 0 $?
+    if wait "$work"; then
+        pass "$name ends well"
+    else
+        fail "$name ends well" "status $?" "$(tail -n 20 "$WORLD/out" "$WORLD/err")" "$(berth list --json)" \
+            "$(berth logs --network "$name" 2>&1 | tail -n 20)"
+    fi
     check "$name says what the model said" grep -q "The file is changed" "$WORLD/out"
     equal "$name: nobody but the provider was asked, with the user's key each time" True \
         "$(models "$header" "len(m) >= 2 and all(e['credential'] == '$(cat "$keys/$provider")' and e['host'] == '$host' for e in m)")"
