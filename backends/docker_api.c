@@ -41,7 +41,10 @@ static const char *hint_of(const char *message, int *code)
     }
     if (has(message, "toomanyrequests") || has(message, "too many open files"))
         return "the engine is out of descriptors: stop some containers, or raise its LimitNOFILE";
-    return NULL;
+    if (has(message, "iptables") || has(message, "chain/target/match"))
+        return "the engine's own firewall rules are gone or were changed, as by nft flush ruleset: have an "
+               "administrator restart it (systemctl restart docker), which makes them again";
+    return "see the engine's log (journalctl -u docker), and berth doctor";
 }
 
 int bt_docker_fail(long status, const char *answer, size_t length, struct bt_error *error)
@@ -82,8 +85,10 @@ int bt_docker_call(const struct bt_docker *docker, const char *method, const cha
     };
     json_decref(body);
     int result = bt_http_call(&request, &status, &answer, error);
-    if (result < 0)
-        return error == NULL ? result : bt_error_prefix(error, "cannot reach the container engine");
+    if (result < 0) {
+        (void)bt_error_prefix(error, "cannot reach the container engine");
+        return result;
+    }
     if (status >= 400)
         return bt_docker_fail(status, answer.data, answer.length, error);
     if (ret_answer != NULL) {
@@ -104,8 +109,10 @@ int bt_docker_stream(const struct bt_docker *docker, const char *path, const jso
     long status = 0;
     int result = bt_http_upgrade(docker->socket_path, full, text, (int)CALL_TIMEOUT_MS, ret_fd, &status,
                                  &answer, error);
-    if (result < 0)
-        return error == NULL ? result : bt_error_prefix(error, "cannot reach the container engine");
+    if (result < 0) {
+        (void)bt_error_prefix(error, "cannot reach the container engine");
+        return result;
+    }
     return *ret_fd >= 0 ? 0 : bt_docker_fail(status, answer.data, answer.length, error);
 }
 

@@ -1,6 +1,7 @@
 /* Errors as users read them. See error.h. */
 #include "lib/error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,8 @@ int bt_error_prefix(struct bt_error *error, const char *format, ...)
     char context[sizeof error->message];
     char whole[2 * sizeof error->message + 3];
     va_list arguments;
+    if (error == NULL)
+        return -EIO;
     va_start(arguments, format);
     (void)vsnprintf(context, sizeof context, format, arguments);
     va_end(arguments);

@@ -364,6 +364,48 @@ static void podman_is_refused_by_name(void **state)
     assert_non_null(strstr(error.hint, "--backend qemu"));
 }
 
+/* What it says is handed on as it is, with what to do about it; and with where to look when nobody knows. */
+static void what_an_engine_refuses_is_told_with_a_hint(void **state)
+{
+    struct engine *engine = *state;
+    static const struct {
+        const char *body, *hint;
+        int result;
+    } refusals[] = {
+        {"{\"message\":\"Failed to Setup IP tables: Unable to enable ACCEPT OUTGOING rule: (iptables failed: "
+         "iptables --wait -I FORWARD -i berthd0 ! -o berthd0 -j ACCEPT: iptables: No chain/target/match by "
+         "that name.)\"}",
+         "restart docker", -EIO},
+        {"{\"message\":\"mkdir /var/lib/docker/volumes/x: no space left on device\"}", "free some space",
+         -ENOSPC},
+        {"{\"message\":\"Pool overlaps with other one on this address space\"}", "docker network ls",
+         -ENOSPC},
+        {"{\"message\":\"open /dev/x: too many open files\"}", "LimitNOFILE", -EIO},
+        {"{\"message\":\"the moon is full\"}", "the engine's log", -EIO},
+        {"not JSON", "the engine's log", -EIO},
+    };
+    will_answer(engine, "POST /networks/create", "500 Internal Server Error", "");
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(refusals); i++) {
+        struct bt_error error = {0};
+        engine->answers[0].body = refusals[i].body;
+        assert_int_equal(
+            bt_docker_call(&engine->docker, "POST", "/networks/create", json_object(), NULL, &error),
+            refusals[i].result);
+        assert_int_equal(error.status, BT_EXIT_INFRASTRUCTURE);
+        assert_non_null(strstr(error.hint, refusals[i].hint));
+    }
+}
+
+/* Whoever only tries asks for no error. */
+static void an_engine_that_is_gone_is_no_crash(void **state)
+{
+    struct bt_docker nobody = {.socket_path = "/nonexistent/engine", .version = "1.41"};
+    int fd = -1;
+    (void)state;
+    assert_int_equal(bt_docker_call(&nobody, "GET", "/info", NULL, NULL, NULL), -ENOENT);
+    assert_int_equal(bt_docker_stream(&nobody, "/exec/x/start", NULL, &fd, NULL), -ENOENT);
+}
+
 /* What engines say of their hosts' control groups: of the first version with all controllers; of the second;
  * of the second where the engine is in the topmost group, which has no memory.swap.max; of a kernel without
  * the memory controller (as on some boards); rootless, without any. */
@@ -487,6 +529,8 @@ int main(void)
         TEST(a_failed_export_has_no_end),
         TEST(accounts_get_another_number),
         TEST(podman_is_refused_by_name),
+        TEST(what_an_engine_refuses_is_told_with_a_hint),
+        TEST(an_engine_that_is_gone_is_no_crash),
         TEST(limits_follow_from_control_groups),
         TEST(gvisor_without_control_groups_is_said),
         TEST(a_command_runs_as_nobodys_account),

@@ -157,6 +157,28 @@ static void t_spawn_limits_time_and_output(void **state)
     assert_int_equal(bt_spawn_run(&(struct bt_spawn){.arguments = missing}, &result, &error), -ENOENT);
 }
 
+static void t_error_prefix_is_put_in_front(void **state)
+{
+    struct bt_error error = {0};
+    char longest[2 * sizeof(error.message)];
+    (void)state;
+    (void)bt_fail(&error, BT_EXIT_ERROR, ENOENT, "look for it", "no such file");
+    assert_int_equal(bt_error_prefix(&error, "cannot open %s", "x"), -ENOENT);
+    assert_string_equal(error.message, "cannot open x: no such file");
+    assert_string_equal(error.hint, "look for it");
+    memset(longest, 'x', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
+    assert_int_equal(bt_error_prefix(&error, "%s", longest), -ENOENT);
+    assert_int_equal(strlen(error.message), sizeof(error.message) - 1);
+}
+
+/* Whoever only tries asks for no error. */
+static void t_error_prefix_without_an_error(void **state)
+{
+    (void)state;
+    assert_int_equal(bt_error_prefix(NULL, "cannot open %s", "x"), -EIO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +187,8 @@ int main(void)
         cmocka_unit_test(t_buffer_keeps_its_limit),
         cmocka_unit_test(t_nearest_suggests_only_what_is_near),
         cmocka_unit_test(t_file_write_and_tree_remove),
+        cmocka_unit_test(t_error_prefix_is_put_in_front),
+        cmocka_unit_test(t_error_prefix_without_an_error),
         cmocka_unit_test(t_folder_of_our_own),
         cmocka_unit_test(t_spawn_separates_streams_and_status),
         cmocka_unit_test(t_spawn_limits_time_and_output),
