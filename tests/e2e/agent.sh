@@ -19,13 +19,6 @@ as 1000 git -C "$project" -c user.name=U -c user.email=u@allowed.example commit 
 printf 'not committed\n' >"$project/sub/untracked with space"
 chown 1000:1000 "$project/sub/untracked with space"
 
-berth() {
-    as 1000 berth "$@" </dev/null
-}
-json() { # json EXPRESSION: evaluates a Python expression over the document d on standard input
-    python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"
-}
-
 check_status "nothing runs at first" 0 "" berth list
 check "the infra pair starts" berth up
 check "and is adopted, not started again" berth up

@@ -29,9 +29,6 @@ resources: {memory: 1G, cpus: 2}
 END
 printf -- '---\nharness: shell\nbottle: clients\n---\n' >/home/1000/.config/berth/agents/clients.md
 
-berth() {
-    as 1000 berth "$@" </dev/null
-}
 agent() { # SHELL-TEXT, as somebody types it in the agent
     berth exec one -- bash -c "cd; $1"
 }

@@ -6,12 +6,6 @@
 world_enter "$@"
 world_start || exit 1
 
-berth() {
-    as 1000 berth "$@" </dev/null
-}
-json() {
-    python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"
-}
 agent() { # agent NAME KEY
     berth list --json | json "[a for a in d['agents'] if a['name']=='$1'][0]['$2']"
 }

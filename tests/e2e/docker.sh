@@ -6,10 +6,6 @@ export BERTH_TEST_BACKEND=docker
 world_enter "$@"
 world_start || exit 1
 
-berth() {
-    as 1000 berth "$@" </dev/null
-}
-
 berth spawn --backend docker shell -- uname -a >"$WORLD/out" 2>"$WORLD/err"
 equal "a command in a container" 0 $?
 [ -s "$WORLD/out" ] || note "$(cat "$WORLD/err" /home/1000/.local/state/berth/failed-launch.log /home/1000/.local/state/berth/env/live/*/*.log 2>&1)"

@@ -6,9 +6,6 @@ export BERTH_TEST_BACKEND=docker BERTH_TEST_RUNTIME=runsc
 world_enter "$@"
 world_start || exit 1
 
-berth() {
-    as 1000 berth "$@" </dev/null
-}
 config=/home/1000/.config/berth
 sed 's/^resources:/isolation: gvisor\nresources:/' $config/bottles/dev.yaml >$config/bottles/apart.yaml
 printf -- '---\nharness: shell\nbottle: apart\n---\n' >$config/agents/apart.md

@@ -5,9 +5,6 @@
 world_enter "$@"
 world_start || exit 1
 
-berth() {
-    as 1000 berth "$@" </dev/null
-}
 nothing_left() { # nothing_left WHAT
     local left
     left=$(berth list --json | python3 -c 'import json,sys

@@ -24,8 +24,6 @@ END
 printf -- '---\nharness: shell\nbottle: api\n---\n' >$config/agents/api.md
 chown -R 1000:1000 $config
 
-berth() { as 1000 berth "$@" </dev/null; }
-json() { python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
 value=value-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 other=value-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 set_credential() { printf '%s\n' "$1" | as 1000 berth credential set example; }

@@ -6,12 +6,6 @@
 world_enter "$@"
 world_start || exit 1
 
-berth() {
-    as 1000 berth "$@" </dev/null
-}
-json() { # json EXPRESSION: evaluates a Python expression over the document d on standard input
-    python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"
-}
 agent() { # agent EXPRESSION: over the row a of the agent "keep"
     berth list --json | json "[$1 for a in d['agents'] if a['name']=='keep'][0]"
 }

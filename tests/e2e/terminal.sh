@@ -10,9 +10,6 @@ terminal() { # terminal [OPTION...] [WAIT KEYS]... -- BERTH-ARGUMENT...
     while [ "$1" != -- ]; do before+=("$1") && shift; done
     as 1000 env -C /home/1000 python3 /opt/source/tests/lib/terminal.py "${before[@]}" -- berth "${@:2}"
 }
-berth() {
-    as 1000 berth "$@" </dev/null
-}
 agent() { # agent NAME: its state, or "none"
     berth list --json | python3 -c 'import json,sys
 print(next((a["status"] for a in json.load(sys.stdin)["agents"] if a["name"] == sys.argv[1]), "none"))' "$1"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Two agents at once, as two users: neither reaches the other, in a guest or from the host.
+# variants: qemu runc runsc
 . "$(dirname "$0")/../lib/world.bash"
 . "$(dirname "$0")/../lib/tap.bash"
 world_enter "$@"
@@ -7,6 +8,7 @@ world_start || exit 1
 
 for user in 1000 1001; do
     check "user $user has an agent" as $user berth spawn dev --name mine --background
+    as $user berth exec mine -- git daemon --port=2222 --base-path=/tmp </dev/null >/dev/null 2>&1 & # somebody to be reached
 done
 facts() { # facts USER: agent's and gateway's and orchestrator's guest addresses
     as "$1" berth status --json | python3 -c '
@@ -25,17 +27,17 @@ closed() { # closed NAME COMMAND...: must not connect
     if said=$("$@" 2>&1); then fail "$name" "connected: $said"; else pass "$name"; fi
 }
 dial='exec 3<>/dev/tcp/'
-for target in "$agent_b/22 the other agent" "$gateway_b/8119 the other gateway" "$orchestrator_b/7400 the other orchestrator" \
+check "user A reaches its own agent from the host" eventually as 1000 timeout 3 bash -c "$dial$agent_a/2222"
+check "and root any" eventually timeout 3 bash -c "$dial$agent_b/2222"
+for target in "$agent_b/2222 the other agent" "$gateway_b/8119 the other gateway" "$orchestrator_b/7400 the other orchestrator" \
     "$gateway_a/8119 its own gateway by its address" "$orchestrator_a/7400 its own orchestrator"; do
-    closed "agent A does not reach ${target#* }" as 1000 berth exec mine -- timeout 5 bash -c "$dial${target%% *}"
+    closed "agent A does not reach ${target#* }" as 1000 berth exec mine -- timeout 3 bash -c "$dial${target%% *}"
 done
 host_b=$(awk -F. -v OFS=. '{$4 -= 1; print}' <<<"$agent_b")
-closed "nor the other slot's gateway ports" as 1000 berth exec mine -- timeout 5 bash -c "$dial$host_b/8119"
-for target in "$agent_b/22 guest's SSH" "$gateway_b/8119 gateway" "$orchestrator_b/7400 orchestrator"; do
-    closed "user A does not reach the other's ${target#* } from the host" as 1000 timeout 5 bash -c "$dial${target%% *}"
+closed "nor the other slot's gateway ports" as 1000 berth exec mine -- timeout 3 bash -c "$dial$host_b/8119"
+for target in "$agent_b/2222 agent" "$gateway_b/8119 gateway" "$orchestrator_b/7400 orchestrator"; do
+    closed "user A does not reach the other's ${target#* } from the host" as 1000 timeout 3 bash -c "$dial${target%% *}"
 done
-check "but its own" as 1000 timeout 5 bash -c "$dial$agent_a/22"
-check "and root any" timeout 5 bash -c "$dial$agent_b/22"
 check "A reaches what its policy allows" as 1000 berth exec mine -- curl -sSf --max-time 30 -o /dev/null https://allowed.example/
 check "B as well" as 1001 berth exec mine -- curl -sSf --max-time 30 -o /dev/null https://allowed.example/
 check_status "A's token is worth nothing from B's address" 56 407 as 1001 berth exec mine -- \

@@ -1,8 +1,6 @@
 # What of berth is in the engine of a world with BERTH_TEST_BACKEND=docker, for scripts that source it after world.bash.
 # shellcheck shell=bash
 
-berth() { as 1000 berth "$@" </dev/null; }
-json() { python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
 count() { # KIND-PATH EXPRESSION: over the engine's document d
     curl -s --unix-socket /run/docker.sock "http://localhost$1" | json "$2"
 }

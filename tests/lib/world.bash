@@ -6,6 +6,8 @@
 #                        of tests/lib/recipes, too, where one of them is among these)
 #   world_start          inside: network, a small internet, the helper, two users (1000, 1001) with homes and config
 #   as USER COMMAND...   runs a command as the user 1000 or 1001 with a clean environment; berth is in PATH
+#   berth ARGUMENT...    as the user 1000, without standard input
+#   json EXPRESSION      evaluates a Python expression over the document d on standard input
 #   helper_start, helper_kill
 #
 # With BERTH_TEST_BACKEND=docker in its environment a script gets a world with a container engine of its own, and agents
@@ -165,6 +167,9 @@ as() {
         env -i HOME="/home/$user" USER="user$user" PATH="$WORLD_BIN:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" \
         LANG=C.UTF-8 TERM="${TERM:-dumb}" XDG_RUNTIME_DIR="/run/user/$user" NO_COLOR=1 "$@"
 }
+
+berth() { as 1000 berth "$@" </dev/null; }
+json() { python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
 
 world_network() {
     ip link set lo up
