@@ -29,8 +29,8 @@ struct bt_error {
 int bt_fail(struct bt_error *error, enum bt_exit status, int code, const char *hint, const char *format, ...)
     BT_PRINTF(5, 6);
 
-/* Puts context in front of the message of an error: "<context>: <message>". Returns -error->code. error may be
- * NULL: the code is not known then, and -EIO is returned. */
+/* Puts context in front of the message of an error: "<context>: <message>". Returns -error->code. error may
+ * be NULL: the code is not known then, and -EIO is returned. */
 int bt_error_prefix(struct bt_error *error, const char *format, ...) BT_PRINTF(2, 3);
 
 #endif
