@@ -431,10 +431,10 @@ static int wait_timeout(const struct bt_engine *engine, int timeout_max_ms)
 
 static void collect(struct bt_engine *engine)
 {
-    bt_kernel_collect(engine->kernel);
+    bool has_moved = bt_kernel_collect(engine->kernel) > 0;
     engine->collect_due_ms = 0;
     if (bt_kernel_dead_count(engine->kernel) > 0)
-        engine->collect_due_ms = now_ms(engine) + COLLECT_LATEST_MS;
+        engine->collect_due_ms = now_ms(engine) + (has_moved ? COLLECT_PAUSE_MS : COLLECT_LATEST_MS);
 }
 
 static bool is_due(uint64_t due_ms, uint64_t now)

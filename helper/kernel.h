@@ -88,7 +88,7 @@ int bt_kernel_adopt(struct bt_kernel *kernel, struct bt_lease_table table,
 int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table,
                    const struct bt_lease *lease) BT_MUST_CHECK;
 
-/* Elements out, link down, flows gone; the device is deleted later by bt_kernel_collect. Never fails half
+/* Elements out, link down; flows and device are deleted later by bt_kernel_collect. Never fails half
  * way: what the kernel refused is tried again by bt_kernel_collect, and the slot stays unleasable until then.
  * table holds the other live leases. Works for reserved leases too. */
 int bt_kernel_release(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease);

@@ -346,17 +346,23 @@ int bt_kernel_release(struct bt_kernel *kernel, struct bt_lease_table table, con
     /* Down after the elements: it also waits for packets that are on their way, so that no flow is entered
      * behind the deletion of flows. A refusal is seen again by collect, which looks at the device itself. */
     int link_error = bt_link_set_down(kernel, lease->slot, true);
-    slot->has_flows = bt_flows_delete(kernel, &slot->lease) < 0;
+    /* None of its flows passes without its elements; collect deletes them, before the slot is leased again.
+     */
+    slot->has_flows = true;
     return error < 0 ? error : link_error;
 }
 
 /* ---- collect ---------------------------------------------------------------------------------------- */
 
-static bool collect_slot(struct bt_kernel *kernel, struct bt_slot *slot)
+/* Each deletion of flows walks the host's whole conntrack table, and who waits for the engine waits for all
+ * of a round. */
+#define FLOWS_A_ROUND 64
+
+static bool collect_slot(struct bt_kernel *kernel, struct bt_slot *slot, unsigned *walks)
 {
     if (slot->state == BT_SLOT_STUCK && release_elements(kernel, bt_slots_live(kernel), slot) < 0)
         return false;
-    if (slot->has_flows)
+    if (slot->has_flows && (*walks)++ < FLOWS_A_ROUND)
         slot->has_flows = bt_flows_delete(kernel, &slot->lease) < 0;
     if (slot->has_flows)
         return false;
@@ -372,12 +378,14 @@ static bool collect_slot(struct bt_kernel *kernel, struct bt_slot *slot)
 int bt_kernel_collect(struct bt_kernel *kernel)
 {
     int cleaned = 0;
+    unsigned walks = 0;
     if (bt_kernel_dead_count(kernel) == 0)
         return 0;
     int error = bt_link_delete_dead(kernel);
     for (size_t i = 0; i < kernel->config.pool.slots; i++) {
         struct bt_slot *slot = &kernel->slots[i];
-        if ((slot->state == BT_SLOT_DEAD || slot->state == BT_SLOT_STUCK) && collect_slot(kernel, slot))
+        if ((slot->state == BT_SLOT_DEAD || slot->state == BT_SLOT_STUCK) &&
+            collect_slot(kernel, slot, &walks))
             cleaned++;
     }
     return cleaned > 0 ? cleaned : error;

@@ -115,7 +115,7 @@ struct bt_slot {
     enum bt_slot_state state;
     int ifindex;
     bool is_down;   /* the link was set down by us: for drift; a bridge also while reserved or sealed */
-    bool has_flows; /* dead, and its conntrack entries could not be deleted yet */
+    bool has_flows; /* dead, and its conntrack entries are not deleted yet */
     struct bt_lease lease;
 };
 
