@@ -231,9 +231,9 @@ class Client:
     def __init__(self, uid, hello=True, path=SOCKET, gid=CLIENTS_GID):
         self.uid, self.sequence, self.epoch, self.tap = uid, 0, 0, -1
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(5)
         with as_user(uid, gid):
-            self.socket.connect(path)
+            self.socket.connect(path)  # waits while the queue is full, which a socket with a timeout does not
+        self.socket.settimeout(5)
         if hello:
             self.hello()
 
