@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The real harnesses at work, in containers: each edits a file on the order of a provider that the test plays, with a key
-# that is nowhere in its guest, and reaches nothing else. harness_vm.sh has the same in a virtual machine.
+# that is nowhere in its guest, and reaches nothing else. harness_vm.sh has the same in virtual machines.
 export BERTH_TEST_BACKEND=${BERTH_TEST_BACKEND-docker}
 export WORLD_IMAGES=${WORLD_IMAGES-claude codex pi}
 . "$(dirname "$0")/../lib/world.bash"
@@ -32,7 +32,7 @@ EOF
 processes() {
     local first keeper process
     if is_docker; then
-        first=$(engine "/containers/$(container "$1")/json" | json 'd["State"]["Pid"]')
+        first=$(engine "/containers/$(container "$1")/json" | json 'd["State"]["Pid"]') || return
         for process in /proc/[0-9]*; do
             [ "$(readlink "$process/ns/pid")" = "$(readlink "/proc/$first/ns/pid")" ] && echo "${process#/proc/}"
         done
@@ -43,12 +43,13 @@ processes() {
 }
 container() { engine /containers/json | json "[c['Id'] for c in d if c['Labels'].get('berth.name') == '$1'][0]"; }
 
-# Files with the text in the agent's disks, and in what is kept of it on the host.
+# Files with the text in the agent's disks, and in what is kept of it on the host; a complaint when there are no disks.
 files_with() { # AGENT FILE-WITH-TEXT
     local first
     if is_docker; then
-        first=$(processes "$1" | head -1)
-        (cd "/proc/$first/root" && grep -rlsaF -f "$2" home tmp run etc var workspace berth dev/shm)
+        first=$(processes "$1" 2>/dev/null | head -1)
+        (cd "/proc/${first:-none}/root" && grep -rlsaF -f "$2" home tmp run etc var workspace berth dev/shm)
+        [ -e "/proc/${first:-none}/root/home" ] || echo "the container of $1 is gone"
     fi
     grep -rlsaF -f "$2" "$state/env/live/agents/$1"
 }
@@ -60,8 +61,8 @@ for provider in anthropic openai; do
 done
 
 # While the harness waits for the model's last word.
-looks_as_it_should() { # NAME PROVIDER HOST
-    local name=$1 key=$keys/$2 host=$3 token=$keys/token
+looks_as_it_should() { # NAME PROVIDER HOST PROCESS-OF-ITS-COMMAND
+    local name=$1 key=$keys/$2 host=$3 work=$4 token=$keys/token
     json 'd["token"]' <"$state/env/live/agents/$name/secrets.json" >"$token"
     cat "$token" "$key" >"$keys/both"
     mapfile -t found < <(processes "$name")
@@ -74,6 +75,7 @@ looks_as_it_should() { # NAME PROVIDER HOST
     check_status "$name: another host is refused" 56 "403" berth exec "$name" -- curl -sS --max-time 60 https://allowed.example/
     equal "$name: so is what else its provider has" path-not-allowed \
         "$(berth exec "$name" -- curl -sS --max-time 60 -d x "https://$host/v1/files" | json 'd["rule"]')"
+    check "$name was at work all the while" kill -0 "$work"
 }
 
 harness() { # NAME AGENT-HEADER PROVIDER HOST
@@ -93,7 +95,7 @@ harness() { # NAME AGENT-HEADER PROVIDER HOST
         sleep 0.2
     done
     if kill -0 $work 2>/dev/null; then
-        looks_as_it_should "$name" "$provider" "$host"
+        looks_as_it_should "$name" "$provider" "$host" "$work"
     else
         fail "$name gets to work" "$(tail -20 "$WORLD/out" "$WORLD/err")"
     fi
