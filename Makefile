@@ -186,7 +186,7 @@ $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(call objects,$(IPC_CLIENT) $(IP
 	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^ $(HOST_LIBS) -lssl -lpthread
 # What of the gateway a benchmark runs in its own process.
 FILTERS := $(wildcard policy/gateway/filter*.c policy/gateway/dlp_*.c) $(DETECTORS) \
-           $(addprefix policy/gateway/,detectors.c entropy.c http.c inflate.c literals.c matches.c secrets.c \
+           $(addprefix policy/gateway/,detectors.c entropy.c held.c http.c inflate.c literals.c matches.c secrets.c \
              websocket_frames.c)
 $(BUILD)/bench/bench_dlp: $(call objects,$(FILTERS))
 $(BUILD)/bench/bench_dlp: HOST_LIBS += -levent_core -lhs_runtime -lz -lbrotlidec -lzstd -lm

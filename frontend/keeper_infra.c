@@ -49,6 +49,11 @@ static unsigned gateway_workers(void)
                                                          : processors);
 }
 
+static uint64_t gateway_memory(void)
+{
+    return GATEWAY_MEMORY + (gateway_workers() - 1) * WORKER_MEMORY;
+}
+
 static json_t *gateway_document(const struct bt_keeper *keeper)
 {
     char host[BT_IPV4_TEXT_SIZE];
@@ -56,12 +61,13 @@ static json_t *gateway_document(const struct bt_keeper *keeper)
     bt_auto_free char *bridge = pool_block(keeper->helper.pool.bridge_base, 8U * BT_POOL_SLOTS_MAX);
     bt_ipv4_format(orchestrator_address(keeper), host);
     bt_auto_free char *orchestrator = bt_string_format("%s:%u", host, BT_ORCHESTRATOR_PORT);
-    return json_pack("{s:s, s:s, s:O, s:O, s:s, s:i, s:s, s:[s], s:{s:s, s:s}}", "orchestrator", orchestrator,
-                     "secret", bt_keeper_text(keeper, "gateway_secret"), "resolvers",
+    return json_pack("{s:s, s:s, s:O, s:O, s:s, s:i, s:I, s:s, s:[s], s:{s:s, s:s}}", "orchestrator",
+                     orchestrator, "secret", bt_keeper_text(keeper, "gateway_secret"), "resolvers",
                      json_object_get(keeper->request, "resolvers"), "parent_proxy",
                      json_object_get(keeper->request, "parent_proxy"), "listen", "0.0.0.0", "workers",
-                     (int)gateway_workers(), "authority", BT_GUEST_FOLDER "/config/authority.pem", "trust",
-                     BT_GUEST_FOLDER "/config/trust.pem", "pool", "tap", tap, "bridge", bridge);
+                     (int)gateway_workers(), "memory", (json_int_t)gateway_memory(), "authority",
+                     BT_GUEST_FOLDER "/config/authority.pem", "trust", BT_GUEST_FOLDER "/config/trust.pem",
+                     "pool", "tap", tap, "bridge", bridge);
 }
 
 static json_t *orchestrator_document(const struct bt_keeper *keeper)
@@ -131,8 +137,7 @@ static int start_guest(struct bt_keeper *keeper, int tap_fd, struct bt_error *er
         .host_name = bt_guest_role_name(role),
         .folder = keeper->folder,
         .root = &programs,
-        .memory_bytes =
-            is_gateway ? GATEWAY_MEMORY + (gateway_workers() - 1) * WORKER_MEMORY : ORCHESTRATOR_MEMORY,
+        .memory_bytes = is_gateway ? gateway_memory() : ORCHESTRATOR_MEMORY,
         .cpus = is_gateway ? gateway_workers() : 1,
         .lease = &keeper->lease,
         .tap_fd = tap_fd,

@@ -45,6 +45,7 @@ struct bt_agent {
     bool has_news;          /* counters changed since they were reported */
     unsigned session_count; /* connections, those of DNS among them */
     unsigned exchange_count;
+    size_t weight;                                    /* bytes, as budget.c estimated it last */
     unsigned dns_connection_count, dns_pending_count; /* of dns_server.c */
     int64_t record_credit_ms[2];  /* of the records' rate limit (report.c): refused, allowed */
     unsigned held_count;          /* requests that wait for their owner (approvals.c) */

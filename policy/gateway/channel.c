@@ -29,6 +29,8 @@ struct bt_channel_loop {
     struct event *flush; /* for what is written outside of a channel's own callbacks */
     BIO_METHOD *method;
     TAILQ_HEAD(bt_channel_list, bt_channel) dirty;
+    void (*after)(void *context);
+    void *context;
     unsigned depth; /* above 0: somebody will flush when the callback returns */
     size_t wire_length;
     char wire[WIRE_SIZE];
@@ -91,6 +93,12 @@ struct bt_channel_loop *bt_channel_loop_new(struct event_base *base)
     (void)BIO_meth_set_write(loop->method, wire_write);
     (void)BIO_meth_set_ctrl(loop->method, wire_control);
     return loop;
+}
+
+void bt_channel_loop_watch(struct bt_channel_loop *loop, void (*after)(void *context), void *context)
+{
+    loop->after = after;
+    loop->context = context;
 }
 
 struct bt_channel_loop *bt_channel_loop_free(struct bt_channel_loop *loop)
@@ -467,6 +475,8 @@ static void flush_all(struct bt_channel_loop *loop)
         flush(channel);
     }
     loop->depth--;
+    if (loop->after != NULL)
+        loop->after(loop->context);
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *context)
@@ -632,6 +642,12 @@ size_t bt_channel_waiting(const struct bt_channel *channel)
 {
     return evbuffer_get_length(channel->output) +
            (channel->wire_output != NULL ? evbuffer_get_length(channel->wire_output) : 0);
+}
+
+size_t bt_channel_weight(const struct bt_channel *channel)
+{
+    return bt_channel_waiting(channel) + evbuffer_get_length(channel->input) +
+           (channel->wire_input != NULL ? evbuffer_get_length(channel->wire_input) : 0);
 }
 
 void bt_channel_finish(struct bt_channel *channel)

@@ -24,6 +24,8 @@ struct bt_channel_loop; /* what the channels of one event loop share: scratch me
 struct bt_channel_loop *bt_channel_loop_new(struct event_base *base);
 struct bt_channel_loop *
 bt_channel_loop_free(struct bt_channel_loop *loop); /* after its channels; accepts NULL */
+/* Has this called whenever a channel's callback returned and what it wrote was sent. It may free channels. */
+void bt_channel_loop_watch(struct bt_channel_loop *loop, void (*after)(void *context), void *context);
 
 struct bt_channel;
 
@@ -75,6 +77,7 @@ void bt_channel_write_buffer(struct bt_channel *channel, struct evbuffer *data);
 struct evbuffer *bt_channel_output(struct bt_channel *channel);
 void bt_channel_touch(struct bt_channel *channel);
 size_t bt_channel_waiting(const struct bt_channel *channel); /* bytes written and not yet sent */
+size_t bt_channel_weight(const struct bt_channel *channel);  /* the same, and those that were read */
 /* Ends this direction once everything was sent: close_notify, FIN. Nothing may be written afterwards. */
 void bt_channel_finish(struct bt_channel *channel);
 

@@ -7,6 +7,7 @@
 
 #include "lib/memory.h"
 #include "policy/gateway/detectors.h"
+#include "policy/gateway/held.h"
 
 struct bt_detectors {
     const struct bt_detector_data *data;
@@ -91,6 +92,7 @@ int bt_detectors_start(struct bt_error *error)
         return bt_fail(error, BT_EXIT_ERROR, ENOTSUP,
                        "use a machine or a virtual processor that has SSSE3 (qemu: -cpu max)",
                        "this processor lacks SSSE3, which the detectors of secrets need");
+    must(hs_set_stream_allocator(bt_held_take, bt_held_give));
     int result = detectors_new(&bt_detector_data_outbound, &outbound, error);
     if (result == 0)
         result = detectors_new(&bt_detector_data_inbound, &inbound, error);

@@ -19,6 +19,9 @@ void bt_exchange_abort(struct bt_exchange *exchange, enum bt_abort reason);
 /* The agent's registration or policy changed: what is not allowed any more is cut, with a record. */
 void bt_exchange_recheck(struct bt_exchange *exchange);
 
+/* About how many bytes it takes. */
+size_t bt_exchange_weight(const struct bt_exchange *exchange);
+
 /* Once a second: answers for a host that does not. */
 #define BT_EXCHANGE_ANSWER_MS (20 * 60 * 1000) /* for a response to begin; afterwards there is no limit */
 /* A client that ended its direction may have gone for good, which shows only when it is sent something: its

@@ -92,6 +92,39 @@ static void end_when_done(struct bt_exchange *exchange)
         bt_exchange_end(exchange);
 }
 
+/* ---- memory -----------------------------------------------------------------------------------------------
+ */
+
+#define EXCHANGE_SIZE (8U * 1024) /* itself and its two streams */
+
+static size_t length_of(const struct evbuffer *buffer)
+{
+    return buffer != NULL ? evbuffer_get_length(buffer) : 0;
+}
+
+static size_t half_weight(const struct bt_half *half)
+{
+    return length_of(half->waiting) + length_of(half->behind) + bt_kept_message_weight(half->trailers) +
+           (half->filter != NULL ? bt_filter_weight(half->filter) : 0);
+}
+
+/* What a stream has taken and not sent. */
+static size_t backlog(const struct bt_stream *stream)
+{
+    size_t room = stream->operations->room(stream);
+    return room < BT_STREAM_HELD_MAX ? BT_STREAM_HELD_MAX - room : 0;
+}
+
+size_t bt_exchange_weight(const struct bt_exchange *exchange)
+{
+    size_t held = EXCHANGE_SIZE + bt_kept_message_weight(exchange->head) +
+                  bt_kept_message_weight(exchange->filtered) + half_weight(&exchange->request) +
+                  half_weight(&exchange->response);
+    if (exchange->session->http2 != NULL) /* HTTP/1.1's is its connection's */
+        held += backlog(exchange->agent);
+    return exchange->upstream != NULL ? held + backlog(exchange->upstream) : held;
+}
+
 /* ---- from the agent ---------------------------------------------------------------------------------------
  */
 

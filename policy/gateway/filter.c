@@ -285,3 +285,16 @@ enum bt_filter_verdict bt_filter_judge_unreadable(struct bt_filter *filter, cons
     filter->is_blocked = filter->is_blocked || is_blocking;
     return bt_filter_verdict_of(filter);
 }
+
+/* ---- memory ---------------------------------------------------------------------------------------------
+ */
+
+#define FILTER_SIZE (8U * 1024) /* itself and its scanners */
+
+size_t bt_filter_weight(const struct bt_filter *filter)
+{
+    return FILTER_SIZE + filter->text.capacity +
+           (filter->waiting != NULL ? evbuffer_get_length(filter->waiting) : 0) +
+           (filter->rest != NULL ? evbuffer_get_length(filter->rest) : 0) +
+           (filter->inflate != NULL ? bt_inflate_weight(filter->inflate) : 0);
+}

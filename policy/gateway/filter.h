@@ -126,4 +126,7 @@ void bt_filter_show_path(struct bt_filter *filter, struct bt_http_slice path,
  * has none and wants the same. */
 void bt_filter_strip_websocket_extensions(struct bt_message *head);
 
+/* About how many bytes it takes. */
+size_t bt_filter_weight(const struct bt_filter *filter);
+
 #endif

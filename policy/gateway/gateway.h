@@ -31,6 +31,7 @@ struct bt_gateway_settings {
     struct bt_parent_proxy parent;
     uint32_t listen_address;
     unsigned workers;                /* 1 to BT_SERVICE_WORKERS_MAX */
+    size_t budget;                   /* of memory, for each worker (budget.h) */
     struct bt_address_block pool[2]; /* of TAP and of bridge slots: never dialled */
 };
 
@@ -52,7 +53,10 @@ struct bt_gateway {
     TAILQ_HEAD(bt_session_list, bt_session) sessions;
     size_t session_count;
     size_t session_limit;
-    unsigned worker; /* which one this process is */
+    size_t budget; /* of memory, of this process; what follows is budget.c's: */
+    int64_t weighed_ms;
+    size_t holder_count; /* agents with sessions, then */
+    unsigned worker;     /* which one this process is */
 };
 
 /* Whether a resolved address may be dialled: NULL, or the reason why not. */

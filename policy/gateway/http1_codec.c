@@ -243,6 +243,11 @@ enum bt_http1_state bt_http1_state_of(const struct bt_http1 *http1)
     return http1->scanned > 0 ? BT_HTTP1_HEAD : BT_HTTP1_IDLE;
 }
 
+size_t bt_http1_weight(const struct bt_http1 *http1)
+{
+    return bt_channel_weight(http1->channel);
+}
+
 bool bt_http1_is_sent(const struct bt_http1 *http1)
 {
     return bt_channel_waiting(http1->channel) == 0;

@@ -63,7 +63,8 @@ enum bt_http1_state {
 };
 enum bt_http1_state bt_http1_state_of(const struct bt_http1 *http1);
 
-bool bt_http1_is_sent(const struct bt_http1 *http1); /* nothing waits to be sent */
+size_t bt_http1_weight(const struct bt_http1 *http1); /* bytes that it keeps, both ways */
+bool bt_http1_is_sent(const struct bt_http1 *http1);  /* nothing waits to be sent */
 /* The peer sends nothing more. Whether it still reads shows only when something is sent to it. */
 bool bt_http1_is_half_closed(const struct bt_http1 *http1);
 

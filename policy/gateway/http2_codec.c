@@ -378,3 +378,8 @@ size_t bt_http2_stream_count(const struct bt_http2 *http2)
 {
     return http2->stream_count;
 }
+
+size_t bt_http2_weight(const struct bt_http2 *http2)
+{
+    return http2->is_freed ? 0 : bt_channel_weight(http2->channel) + http2->memory;
+}

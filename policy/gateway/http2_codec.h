@@ -69,5 +69,7 @@ size_t bt_http2_capacity(const struct bt_http2 *http2);
 bool bt_http2_allows_protocol(const struct bt_http2 *http2);
 /* Streams that are not over. */
 size_t bt_http2_stream_count(const struct bt_http2 *http2);
+/* Bytes that it keeps, both ways, but for bodies of streams. */
+size_t bt_http2_weight(const struct bt_http2 *http2);
 
 #endif

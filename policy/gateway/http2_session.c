@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 
+#include "policy/gateway/held.h"
 #include "policy/gateway/http2_connection.h"
 
 #define CONNECTION_WINDOW (1024 * 1024)               /* given back as it comes: streams are what is held */
@@ -15,8 +16,9 @@
 
 static void *account(struct bt_http2 *http2, void *memory)
 {
-    if (memory != NULL)
-        http2->memory += malloc_usable_size(memory);
+    size_t size = memory != NULL ? malloc_usable_size(memory) : 0;
+    http2->memory += size;
+    bt_held_change(0, size);
     return memory;
 }
 
@@ -43,7 +45,7 @@ static void give_back(void *memory, void *context)
     struct bt_http2 *http2 = context;
     if (memory != NULL)
         http2->memory -= malloc_usable_size(memory);
-    free(memory);
+    bt_held_give(memory);
 }
 
 static void *take_other(void *memory, size_t size, void *context)
@@ -56,6 +58,7 @@ static void *take_other(void *memory, size_t size, void *context)
     if (other == NULL)
         return NULL;
     http2->memory -= before;
+    bt_held_change(before, 0);
     return account(http2, other);
 }
 

@@ -10,6 +10,7 @@
 #include <zstd.h>
 
 #include "lib/memory.h"
+#include "policy/gateway/held.h"
 #include "policy/gateway/inflate.h"
 
 #define BLOCK 16384
@@ -61,7 +62,6 @@ static bool is_above(size_t taken, size_t size, size_t bound)
 static bool has_room(const struct stage *stage, size_t size)
 {
     return !is_above(stage->memory, size, BT_INFLATE_STREAM_MAX) &&
-           !is_above(total_memory, size, BT_INFLATE_TOTAL_MAX) &&
            (stage->share == NULL || !is_above(stage->share->memory, size, BT_INFLATE_SHARE_MAX));
 }
 
@@ -69,6 +69,7 @@ static bool has_room(const struct stage *stage, size_t size)
 static void count_memory(struct stage *stage, size_t memory)
 {
     total_memory = total_memory - stage->memory + memory;
+    bt_held_change(stage->memory, memory);
     if (stage->share != NULL)
         stage->share->memory = stage->share->memory - stage->memory + memory;
     stage->memory = memory;
@@ -344,4 +345,12 @@ struct bt_inflate *bt_inflate_free(struct bt_inflate *inflate)
         stage_stop(&inflate->stages[i]);
     free(inflate);
     return NULL;
+}
+
+size_t bt_inflate_weight(const struct bt_inflate *inflate)
+{
+    size_t held = 0;
+    for (size_t i = 0; i < inflate->count; i++)
+        held += inflate->stages[i].memory;
+    return held;
 }

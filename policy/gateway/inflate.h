@@ -1,9 +1,9 @@
 /* Reads a compressed body as it passes, so that filters see what is in it (RFC 9110, 8.4: Content-Encoding).
  *
- * Called by filter_body.c with a copy; what is forwarded stays as it came. Pure but for counters: all
- * decoders of the process together take at most BT_INFLATE_TOTAL_MAX bytes, those of an agent at most
- * BT_INFLATE_SHARE_MAX of them. A body that grows to more than
- * BT_INFLATE_RATIO_MAX times its size (beyond the first BT_INFLATE_FREE bytes) is a bomb.
+ * Called by filter_body.c with a copy; what is forwarded stays as it came. Pure but for counters: the
+ * decoders of an agent take at most BT_INFLATE_SHARE_MAX bytes; those of all are part of what held.h counts.
+ * A body that grows to more than BT_INFLATE_RATIO_MAX times its size (beyond the first BT_INFLATE_FREE bytes)
+ * is a bomb.
  */
 #ifndef BERTH_POLICY_GATEWAY_INFLATE_H
 #define BERTH_POLICY_GATEWAY_INFLATE_H
@@ -15,8 +15,7 @@
 #define BT_INFLATE_FREE (1024U * 1024)
 #define BT_INFLATE_STREAM_MAX                                                                                \
     (20U * 1024 * 1024) /* memory of one decoder: brotli's largest window, and some */
-#define BT_INFLATE_TOTAL_MAX (96U * 1024 * 1024)
-#define BT_INFLATE_SHARE_MAX (BT_INFLATE_TOTAL_MAX / 2)
+#define BT_INFLATE_SHARE_MAX (48U * 1024 * 1024)
 
 struct bt_inflate;
 
@@ -40,6 +39,7 @@ int bt_inflate_feed(struct bt_inflate *inflate, const void *data, size_t length,
                     void *context) BT_MUST_CHECK;
 /* Whether what was fed is complete: nothing at all, or up to the end that its coding marks. */
 bool bt_inflate_is_complete(const struct bt_inflate *inflate);
-size_t bt_inflate_memory(void); /* of all decoders of the process, in bytes */
+size_t bt_inflate_memory(void);                             /* of all decoders of the process, in bytes */
+size_t bt_inflate_weight(const struct bt_inflate *inflate); /* of this one */
 
 #endif

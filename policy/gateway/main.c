@@ -18,8 +18,10 @@
 
 #include "policy/gateway/allocate.h"
 #include "policy/gateway/approvals.h"
+#include "policy/gateway/budget.h"
 #include "policy/gateway/dns_server.h"
 #include "policy/gateway/filter.h"
+#include "policy/gateway/held.h"
 #include "policy/gateway/session.h"
 #include "policy/gateway/tls.h"
 #include "policy/gateway/upstream.h"
@@ -153,6 +155,7 @@ static void on_sweep(evutil_socket_t fd, short what, void *context)
     struct program *program = context;
     (void)fd;
     (void)what;
+    bt_held_measure();
     bt_session_sweep(&program->gateway);
     bt_upstreams_sweep(program->gateway.upstreams);
     for (size_t i = 0; i < LISTENERS; i++)
@@ -187,12 +190,18 @@ static int make_tls(struct bt_gateway *gateway, struct bt_error *error)
     return result;
 }
 
+static void on_turn(void *context)
+{
+    bt_budget_enforce(context);
+}
+
 static int make_outward(struct bt_gateway *gateway, struct bt_error *error)
 {
     int result = bt_resolver_new(gateway->base, gateway->settings.resolvers, &gateway->resolver, error);
     if (result < 0)
         return result;
     gateway->channels = bt_channel_loop_new(gateway->base);
+    bt_channel_loop_watch(gateway->channels, on_turn, gateway);
     gateway->upstreams = bt_upstreams_new(gateway);
     return 0;
 }
@@ -288,6 +297,8 @@ static int work(struct program *program, struct bt_error *error)
     if (result < 0)
         return result;
     limit_sessions(&program->gateway);
+    program->gateway.budget = program->gateway.settings.budget;
+    bt_held_measure();
     if (program->gateway.worker == 0)
         (void)fprintf(stderr, "berth-gateway: ready\n");
     (void)event_base_dispatch(program->gateway.base);

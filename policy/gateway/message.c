@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/memory.h"
+#include "policy/gateway/held.h"
 
 /* One allocation: the head of the message, its fields, then the text of all slices. */
 struct bt_kept_message {
@@ -38,6 +39,7 @@ struct bt_kept_message *bt_message_keep(const struct bt_message *message)
         size += message->fields[i].name.length + message->fields[i].value.length;
     struct bt_kept_message *kept = bt_new(1, size);
     kept->size = size;
+    bt_held_change(0, size);
     kept->message = (struct bt_message *)(kept + 1);
     memcpy(kept->message, message, fields_end);
     char *at = (char *)kept->message + fields_end;
@@ -53,10 +55,17 @@ struct bt_kept_message *bt_message_keep(const struct bt_message *message)
 
 struct bt_kept_message *bt_kept_message_free(struct bt_kept_message *kept)
 {
-    if (kept != NULL)
-        explicit_bzero(kept, kept->size);
+    if (kept == NULL)
+        return NULL;
+    bt_held_change(kept->size, 0);
+    explicit_bzero(kept, kept->size);
     free(kept);
     return NULL;
+}
+
+size_t bt_kept_message_weight(const struct bt_kept_message *kept)
+{
+    return kept != NULL ? kept->size : 0;
 }
 
 void bt_kept_message_get(const struct bt_kept_message *kept, struct bt_message *ret_message)

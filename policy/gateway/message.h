@@ -14,4 +14,7 @@ struct bt_kept_message *bt_kept_message_free(struct bt_kept_message *kept); /* w
 /* The message again, to be changed at will; what it points to belongs to kept. */
 void bt_kept_message_get(const struct bt_kept_message *kept, struct bt_message *ret_message);
 
+/* Its bytes; 0 for NULL. */
+size_t bt_kept_message_weight(const struct bt_kept_message *kept);
+
 #endif

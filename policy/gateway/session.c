@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "policy/gateway/budget.h"
 #include "policy/gateway/clock.h"
 #include "policy/gateway/exchange_internal.h"
 
@@ -79,14 +80,15 @@ void bt_session_identity_refusal(enum bt_identity identity, struct bt_refusal *r
 /* ---- the start --------------------------------------------------------------------------------------------
  */
 
-static void turn_away(struct bt_gateway *gateway, struct bt_agent *agent, evutil_socket_t fd)
+static void turn_away(struct bt_gateway *gateway, struct bt_agent *agent, evutil_socket_t fd,
+                      const char *reason)
 {
-    static const struct bt_decision decision = {
+    const struct bt_decision decision = {
         .kind = "connect",
         .host = "",
         .method = "",
         .rule = "too-many",
-        .reason = "too many connections at once",
+        .reason = reason,
         .granted_by = "",
     };
     static const char busy[] =
@@ -103,7 +105,11 @@ void bt_session_start(struct bt_gateway *gateway, evutil_socket_t fd, uint32_t a
     struct bt_agent *agent = bt_agents_get(gateway->agents, address);
     if (agent == NULL || agent->session_count >= BT_AGENT_SESSIONS_MAX ||
         gateway->session_count >= gateway->session_limit) {
-        turn_away(gateway, agent, fd);
+        turn_away(gateway, agent, fd, "too many connections at once");
+        return;
+    }
+    if (!bt_budget_allows(gateway, agent)) {
+        turn_away(gateway, agent, fd, BT_BUDGET_REASON);
         return;
     }
     struct bt_session *session = bt_new(1, sizeof(*session));
@@ -121,6 +127,29 @@ void bt_session_start(struct bt_gateway *gateway, evutil_socket_t fd, uint32_t a
         bt_session_await_hello(session);
     else
         bt_session_serve(session);
+}
+
+/* ---- memory -----------------------------------------------------------------------------------------------
+ */
+
+#define SESSION_SIZE (4U * 1024) /* itself, its codec, its events */
+#define TLS_SIZE (24U * 1024)
+
+size_t bt_session_weight(const struct bt_session *session)
+{
+    size_t held = SESSION_SIZE + (session->is_tls ? TLS_SIZE : 0);
+    const struct bt_exchange *exchange;
+    if (session->channel != NULL)
+        held += bt_channel_weight(session->channel);
+    if (session->upstream != NULL)
+        held += bt_channel_weight(session->upstream);
+    if (session->http1 != NULL)
+        held += bt_http1_weight(session->http1);
+    if (session->http2 != NULL)
+        held += bt_http2_weight(session->http2);
+    TAILQ_FOREACH(exchange, &session->exchanges, link)
+    held += bt_exchange_weight(exchange);
+    return held;
 }
 
 /* ---- changes and limits -----------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ struct bt_session {
     struct bt_agent *agent; /* the entry of its source address; never NULL */
     enum bt_entrance entrance;
     enum bt_stage stage;
+    size_t weight;              /* bytes, as budget.c estimated it last */
     int64_t since_ms;           /* when the stage, or the codec's state, began; passed through: last byte */
     struct bt_channel *channel; /* the agent's, while no codec has it */
     struct bt_http1 *http1;     /* one of the two, when requests come */
@@ -98,6 +99,8 @@ const char *bt_session_kind(const struct bt_session *session); /* of a record */
 void bt_session_record(struct bt_session *session, bool is_allowed, const char *rule, const char *reason);
 void bt_session_identity_refusal(enum bt_identity identity, struct bt_refusal *ret_refusal);
 void bt_session_set_stage(struct bt_session *session, enum bt_stage stage);
+/* About how many bytes it takes, with its requests. */
+size_t bt_session_weight(const struct bt_session *session);
 /* Ends with a reset towards the agent, so that a cut is never taken for an end. */
 void bt_session_cut(struct bt_session *session);
 

@@ -1,6 +1,7 @@
 /* Requests of an agent's connection. See session.h. */
 #include <string.h>
 
+#include "policy/gateway/budget.h"
 #include "policy/gateway/exchange.h"
 #include "policy/gateway/tls.h"
 #include "policy/rules/service.h"
@@ -55,6 +56,10 @@ static bool on_http2_stream(void *context, struct bt_stream *stream)
     struct bt_session *session = context;
     if (session->agent->exchange_count >= BT_AGENT_EXCHANGES_MAX) {
         bt_session_record(session, false, "too-many", "too many requests at once");
+        return false;
+    }
+    if (!bt_budget_allows(session->gateway, session->agent)) {
+        bt_session_record(session, false, "too-many", BT_BUDGET_REASON);
         return false;
     }
     bt_exchange_start(session, stream);

@@ -3,9 +3,11 @@
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "lib/file.h"
 #include "lib/memory.h"
+#include "policy/gateway/budget.h"
 #include "policy/gateway/gateway.h"
 #include "policy/gateway/http.h"
 #include "policy/rules/ports.h"
@@ -113,6 +115,21 @@ static int load_workers(struct bt_gateway_settings *settings, struct bt_error *e
     return 0;
 }
 
+/* "memory": bytes of the guest or container; without it, of the machine. */
+static int load_memory(struct bt_gateway_settings *settings, struct bt_error *error)
+{
+    const json_t *memory = json_object_get(settings->document, "memory");
+    long pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
+    uint64_t bytes = pages > 0 && page_size > 0 ? (uint64_t)pages * (uint64_t)page_size : 0;
+    if (memory != NULL)
+        bytes = json_integer_value(memory) > 0 ? (uint64_t)json_integer_value(memory) : 0;
+    settings->budget = bt_budget_of(bytes, settings->workers);
+    return settings->budget > 0
+               ? 0
+               : bt_fail(error, BT_EXIT_ERROR, EINVAL, "give it more, or fewer workers",
+                         "configuration: \"memory\" is too little for %u workers", settings->workers);
+}
+
 #define PEM_MAX (8UL * 1024 * 1024)
 
 static int add_anchors(struct bt_buffer *anchors, const char *path, struct bt_error *error)
@@ -167,6 +184,8 @@ static int load_all(struct bt_gateway_settings *settings, struct bt_error *error
             bt_fail(error, BT_EXIT_ERROR, EINVAL, NULL, "configuration: \"listen\" is not an IPv4 address");
     if (result == 0)
         result = load_workers(settings, error);
+    if (result == 0)
+        result = load_memory(settings, error);
     if (result == 0)
         result = load_block(pool, "tap", BT_BLOCK_TAP, 21, &settings->pool[0], error);
     if (result == 0)

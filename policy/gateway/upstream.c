@@ -435,6 +435,30 @@ void bt_upstreams_retire(struct bt_upstreams *upstreams, const struct bt_agent *
     }
 }
 
+#define UPSTREAM_SIZE (4U * 1024)
+#define TLS_SIZE (24U * 1024)
+
+void bt_upstreams_weigh(struct bt_upstreams *upstreams)
+{
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(upstreams->ages); i++) {
+        const struct bt_upstream *upstream;
+        TAILQ_FOREACH(upstream, &upstreams->ages[i], age_link)
+        {
+            struct bt_agent *agent = bt_agents_get(upstreams->gateway->agents, upstream->agent_address);
+            if (agent == NULL || agent->session_count == 0)
+                continue;
+            agent->weight += UPSTREAM_SIZE + (upstream->is_tls ? TLS_SIZE : 0) +
+                             (upstream->http2 != NULL ? bt_http2_weight(upstream->http2) : 0);
+        }
+    }
+}
+
+void bt_upstreams_close_idle(struct bt_upstreams *upstreams)
+{
+    while (!TAILQ_EMPTY(&upstreams->ages[IDLE]))
+        free_upstream(TAILQ_FIRST(&upstreams->ages[IDLE]));
+}
+
 void bt_upstreams_sweep(struct bt_upstreams *upstreams)
 {
     int64_t now_ms = bt_clock_ms();

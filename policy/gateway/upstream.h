@@ -60,6 +60,10 @@ void bt_upstream_wait_cancel(struct bt_upstream_wait *wait); /* accepts an idle 
 
 /* What an agent is allowed changed: none of its connections is used again. */
 void bt_upstreams_retire(struct bt_upstreams *upstreams, const struct bt_agent *agent);
+/* Adds about how many bytes connections take to what their agents hold; of those with sessions. */
+void bt_upstreams_weigh(struct bt_upstreams *upstreams);
+/* Closes what carries nothing. */
+void bt_upstreams_close_idle(struct bt_upstreams *upstreams);
 /* Closes what was idle for too long and what does not come up. Once a second. */
 void bt_upstreams_sweep(struct bt_upstreams *upstreams);
 

@@ -34,7 +34,7 @@ static int run(const char *codings, const uint8_t *data, size_t size, size_t pie
     for (size_t at = 0; at < size && result == 0; at += piece)
         result =
             bt_inflate_feed(inflate, data + at, size - at < piece ? size - at : piece, on_output, ret_sum);
-    if (bt_inflate_memory() > BT_INFLATE_TOTAL_MAX ||
+    if (bt_inflate_memory() > BT_INFLATE_SHARE_MAX ||
         ret_sum->length > BT_INFLATE_FREE + size * BT_INFLATE_RATIO_MAX)
         abort();
     *ret_is_complete = result == 0 && bt_inflate_is_complete(inflate);

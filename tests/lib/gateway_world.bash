@@ -7,6 +7,7 @@
 #   api METHOD PATH [BODY]        a call of the host to the orchestrator
 #   register NAME SLOT GENERATION TOKEN ROUTES
 #   json EXPRESSION               of the document `d` on standard input
+#   GATEWAY_WORKERS, GATEWAY_MEMORY (bytes): of the gateways that gateway_config describes from then on
 #   gateway_world_end             ends both; fails when one of them did not end clean or said something
 #
 # Agents: one (10.243.0.7, slot 3, its gateway at 10.243.0.6), two (10.243.0.9, slot 4, 10.243.0.8).
@@ -71,7 +72,7 @@ gateway_config() { # PARENT
     cat <<END
 {"orchestrator": "127.0.0.1:7400", "secret": "$secret", "resolvers": ["203.0.113.53"], "parent_proxy": $1,
  "authority": "$work/authority.both", "trust": ["$work/ca.pem"],
- "listen": "0.0.0.0", "workers": ${GATEWAY_WORKERS:-1}, "pool": {"tap": "10.243.0.0/23", "bridge": "10.242.0.0/19"}}
+ "listen": "0.0.0.0", "workers": ${GATEWAY_WORKERS:-1}, "memory": ${GATEWAY_MEMORY:-536870912}, "pool": {"tap": "10.243.0.0/23", "bridge": "10.242.0.0/19"}}
 END
 }
 

@@ -134,6 +134,11 @@ struct evbuffer *bt_channel_output(struct bt_channel *channel)
     return channel->output;
 }
 
+size_t bt_channel_weight(const struct bt_channel *channel)
+{
+    return bt_channel_waiting(channel) + evbuffer_get_length(channel->input);
+}
+
 size_t bt_channel_waiting(const struct bt_channel *channel)
 {
     return evbuffer_get_length(channel->output);

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Agents that make the gateway keep as much as they can, and the hosts that help them.
+
+    gateway_hoarder.py host ADDRESS ORIGIN.PEM      80 and 443: a GET is answered without end, a body is never read
+    gateway_hoarder.py slow|deaf|decoders|streams GATEWAY HOST CONNECTIONS AUTHORITY.PEM
+
+slow: asks and does not read; deaf: sends bodies that nobody reads; decoders: bodies that want the largest window;
+streams: a hundred requests in each HTTP/2 connection, none of whose answers is read. What is cut or refused comes again,
+until there is something on standard input. Then one line: {"held": the most connections at once, "cut": how many came to an end}.
+"""
+import json
+import select
+import socket
+import ssl
+import sys
+import threading
+import time
+
+ENDS = select.POLLHUP | select.POLLERR | select.POLLRDHUP
+# A zstd frame with a window of 8 MiB (RFC 8878, 3.1.1) and its first block, of 60000 raw bytes.
+ZSTD = b"\x28\xb5\x2f\xfd\x00\x68" + (60000 << 3).to_bytes(3, "little") + bytes(60000)
+
+
+def wait_for_end(stream):
+    poll = select.poll()
+    poll.register(stream, ENDS & ~select.POLLRDHUP)
+    poll.poll()
+
+
+def serve(stream, context):
+    try:
+        if context:
+            stream = context.wrap_socket(stream, server_side=True)
+        head = b""
+        while b"\r\n\r\n" not in head:
+            part = stream.recv(4096)
+            if not part:
+                return
+            head += part
+        if head.startswith(b"POST"):
+            wait_for_end(stream)
+            return
+        stream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n")
+        while True:
+            stream.sendall(bytes(65536))
+    except OSError:
+        pass
+    finally:
+        stream.close()
+
+
+def accept(listener, context):
+    while True:
+        stream, _ = listener.accept()
+        threading.Thread(target=serve, args=(stream, context), daemon=True).start()
+
+
+def host(address, pem):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    threading.stack_size(256 * 1024)
+    for port, own in ((80, None), (443, context)):
+        listener = socket.create_server((address, port), backlog=1024)
+        threading.Thread(target=accept, args=(listener, own), daemon=True).start()
+    print("ready", flush=True)
+    threading.Event().wait()
+
+
+def frame(kind, flags, stream, payload):
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def literal(name, value):
+    return bytes((0, len(name))) + name + bytes((len(value),)) + value
+
+
+def http2_requests(name):
+    fields = (b":method", b"GET"), (b":scheme", b"https"), (b":authority", name), (b":path", b"/")
+    head = b"".join(literal(*field) for field in fields)
+    return (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") +
+            b"".join(frame(1, 5, number, head) for number in range(1, 200, 2)))
+
+
+class Hoarder:
+    def __init__(self, mode, gateway, name, authority):
+        self.mode, self.gateway, self.name = mode, gateway, name.encode()
+        self.context = ssl.create_default_context(cafile=authority)
+        self.context.set_alpn_protocols(["h2"])
+        head = b" / HTTP/1.1\r\nHost: " + self.name + b"\r\n"
+        body = b"Content-Length: 100000000\r\n"
+        self.bytes = {"slow": b"GET" + head + b"\r\n", "streams": http2_requests(self.name),
+                      "deaf": b"POST" + head + body + b"\r\n" + bytes(400000),
+                      "decoders": b"POST" + head + body + b"Content-Encoding: zstd\r\n\r\n" + ZSTD}[mode]
+
+    def open(self):
+        """A connection, and what is left to be sent on it."""
+        try:
+            stream = socket.create_connection((self.gateway, 443 if self.mode == "streams" else 80), 10)
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            if self.mode == "streams":
+                stream = self.context.wrap_socket(stream, server_hostname=self.name.decode())
+                stream.sendall(self.bytes)
+                stream.setblocking(False)
+                return stream, b""
+            stream.setblocking(False)
+            return stream, self.bytes
+        except OSError:
+            return None, b""
+
+    def run(self, count):
+        poll, open_ones, most, cut = select.poll(), {}, 0, 0
+        poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
+        while True:
+            if len(open_ones) < count:
+                stream, left = self.open()
+                if stream:
+                    open_ones[stream.fileno()] = [stream, left]
+                    poll.register(stream, ENDS | (select.POLLOUT if left else 0))
+                else:
+                    time.sleep(0.05)
+            most = max(most, len(open_ones))
+            for number, event in poll.poll(0 if len(open_ones) < count else 200):
+                if number == 0:
+                    print(json.dumps({"held": most, "cut": cut}), flush=True)
+                    return
+                if event & ENDS or not self.send(open_ones[number], poll):
+                    poll.unregister(number)
+                    open_ones.pop(number)[0].close()
+                    cut += 1
+                    time.sleep(0.005)
+
+    @staticmethod
+    def send(entry, poll):
+        stream, left = entry
+        try:
+            entry[1] = left[stream.send(left):]
+        except BlockingIOError:
+            pass
+        except OSError:
+            return False
+        if not entry[1]:
+            poll.modify(stream, ENDS)
+        return True
+
+
+def main():
+    if sys.argv[1] == "host":
+        host(*sys.argv[2:4])
+    mode, gateway, name, count, authority = sys.argv[1:6]
+    Hoarder(mode, gateway, name, authority).run(int(count))
+
+
+main()
