@@ -17,11 +17,16 @@
 #define ABSENT_MS                                                                                            \
     500 /* an agent is registered before it boots, so an early question is rare and short-lived */
 
+/* So often at most the other workers hear of an agent that is served, so that none of them has an older
+ * answer than that and a moment when the orchestrator goes. */
+#define TELL_MS 15000
+
 LIST_HEAD(bucket, bt_agent);
 
 struct bt_agents {
     struct event_base *base;
     struct bt_control *control;
+    const struct bt_peers *peers; /* NULL: no other workers */
     void (*on_change)(void *context, struct bt_agent *agent);
     void *context;
     size_t count;
@@ -33,11 +38,12 @@ struct question {
     struct bt_agents *agents;
     struct bt_agent *agent;
     char token_sha256[BT_DIGEST_TEXT_SIZE];
+    bool is_heard; /* another worker spoke of it, and needs not be told */
 };
 
 static const char no_token[BT_DIGEST_TEXT_SIZE]; /* the address alone */
 
-static void ask(struct bt_agents *agents, struct bt_agent *agent, const char *digest);
+static void ask(struct bt_agents *agents, struct bt_agent *agent, const char *digest, bool is_heard);
 
 struct bt_agents *bt_agents_new(struct event_base *base, struct bt_control *control,
                                 void (*on_change)(void *context, struct bt_agent *agent), void *context)
@@ -202,6 +208,7 @@ static int take_answer(struct bt_agents *agents, struct bt_agent *agent, const c
         return -EPROTO;
     }
     if (!is_same_lease) {
+        agent->told_ms = 0;
         agent->counters = (struct bt_agent_counters){0};
         agent->token_sha256[0] = '\0';
         agent->approved = bt_approved_free(agent->approved);
@@ -216,11 +223,22 @@ static int take_answer(struct bt_agents *agents, struct bt_agent *agent, const c
     agent->gateway_address = seen_at;
     agent->confirmed_ms = bt_clock_ms();
     agent->fresh_until_ms = agent->confirmed_ms + (ttl_ms < TTL_MAX_MS ? ttl_ms : TTL_MAX_MS);
-    if (digest[0] != '\0')
+    if (digest[0] != '\0' && !is_token_confirmed(agent, digest)) {
         memcpy(agent->token_sha256, digest, BT_DIGEST_TEXT_SIZE);
+        agent->told_ms = 0;
+    }
     if (is_changed)
         agents->on_change(agents->context, agent);
     return 0;
+}
+
+static void tell_others(const struct bt_agents *agents, struct bt_agent *agent)
+{
+    int64_t now_ms = bt_clock_ms();
+    if (agents->peers == NULL || (agent->told_ms != 0 && now_ms < agent->told_ms + TELL_MS))
+        return;
+    agent->told_ms = now_ms;
+    bt_peers_tell(agents->peers, agent->address, agent->token_sha256);
 }
 
 /* Answers every waiter whose answer is known now; asks for the first one whose is not. */
@@ -248,7 +266,7 @@ static void serve_waiters(struct bt_agents *agents, struct bt_agent *agent, cons
         waiter = next;
     }
     if (!agent->is_asking && !TAILQ_EMPTY(&agent->waiters))
-        ask(agents, agent, TAILQ_FIRST(&agent->waiters)->token_sha256);
+        ask(agents, agent, TAILQ_FIRST(&agent->waiters)->token_sha256, false);
 }
 
 static void on_answer(void *context, unsigned status, const json_t *answer)
@@ -261,6 +279,8 @@ static void on_answer(void *context, unsigned status, const json_t *answer)
     agent->is_asking = false;
     if (status == 200 && take_answer(agents, agent, question.token_sha256, answer) == 0) {
         identity = BT_IDENTITY_OK;
+        if (!question.is_heard)
+            tell_others(agents, agent);
     } else if (status == 404) {
         forget(agents, agent);
         agent->absent_until_ms = bt_clock_ms() + ABSENT_MS;
@@ -273,12 +293,13 @@ static void on_answer(void *context, unsigned status, const json_t *answer)
     serve_waiters(agents, agent, question.token_sha256, identity);
 }
 
-static void ask(struct bt_agents *agents, struct bt_agent *agent, const char *digest)
+static void ask(struct bt_agents *agents, struct bt_agent *agent, const char *digest, bool is_heard)
 {
     struct question *question = bt_new(1, sizeof(*question));
     char address[BT_IPV4_TEXT_SIZE];
     question->agents = agents;
     question->agent = agent;
+    question->is_heard = is_heard;
     memcpy(question->token_sha256, digest, BT_DIGEST_TEXT_SIZE);
     agent->is_asking = true;
     bt_ipv4_format(agent->address, address);
@@ -307,7 +328,22 @@ void bt_agents_identify(struct bt_agents *agents, struct bt_agent *agent, const 
     TAILQ_INSERT_TAIL(&agent->waiters, waiter, link);
     agent->waiter_count++;
     if (!agent->is_asking)
-        ask(agents, agent, waiter->token_sha256);
+        ask(agents, agent, waiter->token_sha256, false);
+}
+
+void bt_agents_share(struct bt_agents *agents, const struct bt_peers *peers)
+{
+    agents->peers = peers;
+}
+
+void bt_agents_hear(struct bt_agents *agents, uint32_t address, const char *digest)
+{
+    struct bt_agent *agent = bt_agents_get(agents, address);
+    if (agent == NULL || agent->is_asking)
+        return;
+    bool is_new = agent->is_known && bt_clock_ms() < agent->fresh_until_ms;
+    if (!is_new || !is_token_confirmed(agent, digest))
+        ask(agents, agent, digest, true);
 }
 
 void bt_agents_revalidate(struct bt_agents *agents)
@@ -318,7 +354,7 @@ void bt_agents_revalidate(struct bt_agents *agents)
         LIST_FOREACH(agent, &agents->buckets[i], bucket_link)
         if (agent->session_count > 0 && agent->is_known && !agent->is_asking &&
             now_ms >= agent->fresh_until_ms)
-            ask(agents, agent, no_token);
+            ask(agents, agent, no_token, false);
     }
 }
 

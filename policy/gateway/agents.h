@@ -15,6 +15,7 @@
 #include "policy/gateway/credential.h"
 #include "policy/gateway/inflate.h"
 #include "policy/gateway/matches.h"
+#include "policy/gateway/peers.h"
 #include "policy/rules/rules.h"
 
 #define BT_AGENTS_MAX 4096         /* entries: more than there are slots */
@@ -55,6 +56,7 @@ struct bt_agent {
     LIST_ENTRY(bt_agent) bucket_link;
     char token_sha256[BT_DIGEST_TEXT_SIZE]; /* confirmed by the orchestrator; empty: none yet */
     int64_t confirmed_ms, fresh_until_ms, absent_until_ms;
+    int64_t told_ms; /* when the other workers heard of it; 0: not of what is known now */
     bool is_asking;
     TAILQ_HEAD(bt_agent_waiter_list, bt_agent_waiter) waiters;
     unsigned waiter_count;
@@ -81,6 +83,13 @@ struct bt_agent_waiter {
 struct bt_agents *bt_agents_new(struct event_base *base, struct bt_control *control,
                                 void (*on_change)(void *context, struct bt_agent *agent), void *context);
 struct bt_agents *bt_agents_free(struct bt_agents *agents);
+
+/* From now on whom this worker serves is told to the others. peers: outlives the agents. */
+void bt_agents_share(struct bt_agents *agents, const struct bt_peers *peers);
+
+/* Another worker serves who is at the address, by a token of this digest (or empty): asks the orchestrator,
+ * unless it said so a moment ago. */
+void bt_agents_hear(struct bt_agents *agents, uint32_t address, const char *digest);
 
 /* The entry of an address, made when it is missing; NULL when the table is full of entries in use. */
 struct bt_agent *bt_agents_get(struct bt_agents *agents, uint32_t address);

@@ -41,6 +41,7 @@ static const uint16_t listener_ports[LISTENERS] = {BT_PORT_PROXY, BT_PORT_HTTP, 
 
 struct program {
     struct bt_gateway gateway;
+    struct bt_peers peers;
     int tcp_fds[LISTENERS];
     int udp_fd;
     struct evconnlistener *listeners[LISTENERS];
@@ -150,6 +151,12 @@ static void on_agent_change(void *context, struct bt_agent *agent)
     bt_session_recheck(context, agent);
 }
 
+static void on_word(void *context, uint32_t address, const char *digest)
+{
+    const struct bt_gateway *gateway = context;
+    bt_agents_hear(gateway->agents, address, digest);
+}
+
 static void on_sweep(evutil_socket_t fd, short what, void *context)
 {
     struct program *program = context;
@@ -222,6 +229,10 @@ static int make_parts(struct program *program, struct bt_error *error)
     gateway->agents = bt_agents_new(gateway->base, gateway->control, on_agent_change, gateway);
     gateway->report = bt_report_new(gateway->base, gateway->control, gateway->agents, gateway->worker);
     gateway->approvals = bt_approvals_new(gateway->base, gateway->control);
+    bt_agents_share(gateway->agents, &program->peers);
+    result = bt_peers_join(&program->peers, gateway->worker, gateway->base, on_word, gateway, error);
+    if (result < 0)
+        return result;
     program->dns = bt_dns_server_new(gateway, bt_fd_take(&program->udp_fd));
     program->terminate = evsignal_new(gateway->base, SIGTERM, on_terminate, program);
     program->revalidate = event_new(gateway->base, -1, EV_PERSIST, on_revalidate, program);
@@ -270,6 +281,7 @@ static void free_parts(struct program *program)
     gateway->control = bt_control_free(gateway->control);
     gateway->report = bt_report_free(gateway->report);
     gateway->approvals = bt_approvals_free(gateway->approvals);
+    bt_peers_end(&program->peers);
     gateway->agents = bt_agents_free(gateway->agents);
     gateway->resolver = bt_resolver_free(gateway->resolver);
     if (gateway->base != NULL)
@@ -311,6 +323,7 @@ static int watch(struct program *program, struct bt_workers *workers, struct bt_
     for (size_t i = 0; i < LISTENERS; i++)
         bt_fd_close(&program->tcp_fds[i]);
     bt_fd_close(&program->udp_fd);
+    bt_peers_end(&program->peers);
     int result = bt_service_confine(NULL, error);
     return result < 0 ? result : bt_workers_watch(workers, error);
 }
@@ -330,6 +343,8 @@ static int start(struct program *program, const char *path, struct bt_error *err
         result = bt_service_become_user(NULL, error);
     if (result == 0)
         result = make_tls(gateway, error);
+    if (result == 0)
+        result = bt_peers_make(&program->peers, gateway->settings.workers, error);
     if (result == 0 && gateway->settings.workers > 1)
         result = bt_workers_start(&workers, gateway->settings.workers, error);
     if (result < 0)

@@ -2,7 +2,8 @@
  * them. Called by main.c only.
  *
  * Connections are taken from the same listening sockets by whoever is free. Agents, answers of the
- * orchestrator, kept connections and limits are each worker's own.
+ * orchestrator, kept connections and limits are each worker's own; whom they serve they tell each other
+ * (peers.h).
  */
 #ifndef BERTH_POLICY_GATEWAY_WORKERS_H
 #define BERTH_POLICY_GATEWAY_WORKERS_H

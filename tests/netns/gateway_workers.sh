@@ -93,6 +93,22 @@ resumed() { # how many of N connections were taken up again with the ticket of t
 }
 equal "a ticket is good at any of them" 8 "$(resumed 8)"
 
+# ---- whom one of them has served, all know when the orchestrator goes ------------------------------------------------------------
+register two 4 7 token-of-agent-two '{"host": "allowed.example"}' >/dev/null
+fetch_as_two() {
+    in_agent two curl -s --cacert authority.pem --proxy "http://agent:token-of-agent-two@10.243.0.8:8119" --max-time 5 \
+        "https://allowed.example/hello"
+}
+check "an agent is served once" eventually fetch_as_two
+sleep 1 # they tell each other within an answer of the orchestrator, which is what takes time
+kill -KILL "$orchestrator"
+wait "$orchestrator" 2>/dev/null
+equal "without an orchestrator each of its 24 new connections is served" 24 \
+    "$(for _ in $(seq 24); do fetch_as_two; done | grep -c 'hello from the internet')"
+orchestrator_start
+check "with one all goes on" eventually gateway_is_seen
+register one 3 6 $token '{"host": "allowed.example"}' >/dev/null
+
 # ---- ends -------------------------------------------------------------------------------------------------------------------------
 kill -TERM "$gateway"
 wait "$gateway"
