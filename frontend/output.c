@@ -319,20 +319,32 @@ static void bt_table_hang(const char *text, size_t columns)
     }
 }
 
+/* How many columns there is room for on one line. */
+static size_t bt_table_fit(const size_t *widths, size_t columns, size_t room)
+{
+    size_t used = widths[0], fitting = 1;
+
+    while (fitting < columns && (used += 2 + widths[fitting]) <= room)
+        fitting++;
+    return fitting;
+}
+
+/* What has no room hangs below the row: a last cell that is long, in a narrow terminal other cells before it.
+ */
 static void bt_table_row(const struct bt_output *output, const size_t *widths, size_t columns,
                          const char *const *cells, const enum bt_color *colors)
 {
-    size_t used = 0, room = bt_output_columns(STDOUT_FILENO);
-    bool is_hanging;
+    size_t room = bt_output_columns(STDOUT_FILENO), lined = bt_table_fit(widths, columns - 1, room), used = 0;
 
     for (size_t i = 0; i + 1 < columns; i++)
         used += widths[i] + 2;
-    is_hanging = columns > 1 && used + bt_table_width(cells[columns - 1]) > room;
+    if (used + bt_table_width(cells[columns - 1]) <= room)
+        lined = columns;
     for (size_t i = 0; i < columns; i++) {
         bool has_color = output->has_color && colors[i] != BT_COLOR_NONE;
-        bool has_pad = i + (is_hanging ? 2 : 1) < columns;
+        bool has_pad = i + 1 < lined;
         fputs(has_color ? bt_color_codes[colors[i]] : "", stdout);
-        if (is_hanging && i + 1 == columns)
+        if (i >= lined)
             bt_table_hang(cells[i], room);
         else
             fputs(cells[i], stdout);

@@ -19,6 +19,7 @@ import termios
 import time
 
 PATIENCE_S = 120
+HAND_S = 0.1  # before each KEYS: what comes within a millisecond of other keys is pasted, for tmux, and no key of its own
 
 
 def options(words):
@@ -63,6 +64,7 @@ def main():
         at = wait_for(terminal, got, at, text.encode())
         if at < 0:
             break
+        time.sleep(HAND_S)
         os.write(terminal, codecs.decode(keys, "unicode_escape").encode("latin-1"))
     if at >= 0 and not found["hang-up"]:
         deadline = time.monotonic() + PATIENCE_S

@@ -8,6 +8,8 @@
 #   as USER COMMAND...   runs a command as the user 1000 or 1001 with a clean environment; berth is in PATH
 #   berth ARGUMENT...    as the user 1000, without standard input
 #   json EXPRESSION      evaluates a Python expression over the document d on standard input
+#   guests [NAME]        the virtual machines and containers that are there: all, or an agent's, or gateway or orchestrator;
+#                        fails when there is none
 #   helper_start, helper_kill
 #
 # With BERTH_TEST_BACKEND=docker in its environment a script gets a world with a container engine of its own, and agents
@@ -170,6 +172,14 @@ as() {
 
 berth() { as 1000 berth "$@" </dev/null; }
 json() { python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
+guests() {
+    if [ "${BERTH_TEST_BACKEND:-}" = docker ]; then
+        curl -s --unix-socket /run/docker.sock "http://localhost/containers/json?all=1" |
+            json '"\n".join(c["Names"][0] for c in d)' | grep "[.]${1:-}${1:+$}"
+    else
+        pgrep -af qemu-system | grep "/${1:-}${1:+/}"
+    fi
+}
 
 world_network() {
     ip link set lo up
