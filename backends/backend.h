@@ -34,6 +34,8 @@ struct bt_guest_plan {
     unsigned cpus;
     bool is_gvisor;  /* asked for, and vetted */
     bool is_resumed; /* the disks or volumes of its earlier run are there, and stay as they are */
+    /* What an agent finds at home instead of nothing: what freeze wrote; NULL: nothing. */
+    const char *home_folder;
     const struct bt_helper_lease *lease;
     int tap_fd; /* borrowed; launch hands a copy to the VMM */
     const struct bt_guest_file *files;
@@ -58,6 +60,21 @@ struct bt_guest_access {
 };
 
 struct bt_guest; /* a running guest; its process is a child of the caller */
+
+/* Whose home is to be copied, and where to. All borrowed. */
+struct bt_freeze {
+    struct bt_guest_identity identity;
+    const struct bt_paths *paths;
+    const char *agent_folder; /* see bt_guest_plan.folder */
+    const char *recipe;       /* of its root image, which was provided */
+    bool is_live;             /* it runs */
+    uint64_t bytes_max;       /* of the copy; more is -EFBIG */
+    /* The agent's secrets, which must not be in the copy, up to NULL; -EPERM if one is. A copy that is no
+     * stream of files, only made of an agent whose secrets have ended with it, is not searched. */
+    const char *const *secrets;
+    const char *folder; /* an empty private one, for whatever is written */
+    const struct bt_progress *progress;
+};
 
 struct bt_backend {
     const char *name;
@@ -92,6 +109,8 @@ struct bt_backend {
     const char *(*jail)(const struct bt_guest *guest);
     /* Ends it (asks, waits grace_ms, kills), reaps, frees. Returns NULL; accepts NULL. */
     struct bt_guest *(*stop)(struct bt_guest *guest, int grace_ms);
+    /* Copies an agent's home for others to begin with. NULL: it cannot. */
+    int (*freeze)(const struct bt_freeze *freeze, struct bt_error *error);
     /* Removes what a guest left outside of its folder, whether it was stopped or lost; has_data: also what it
      * wrote.
      */

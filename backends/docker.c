@@ -308,6 +308,8 @@ static int bring_up(struct bt_guest *guest, const struct bt_guest_plan *plan, st
         result = prove_engine(plan, error);
     if (result == 0)
         result = bt_docker_container_create(&guest->docker, plan, &engine, error);
+    if (result == 0 && plan->home_folder != NULL && !plan->is_resumed)
+        result = bt_docker_home_fill(&guest->docker, plan, error);
     if (result == 0 && plan->role == BT_GUEST_GATEWAY)
         result = join_gateway(&guest->docker, &plan->identity, joined, error);
     if (result == 0)
@@ -394,6 +396,13 @@ static int connect_guest(const struct bt_guest_access *access, int deadline_ms, 
     return bt_docker_link(access, ret_link, error);
 }
 
+static int freeze(const struct bt_freeze *request, struct bt_error *error)
+{
+    struct bt_docker docker;
+    int result = bt_docker_connect(&docker, error);
+    return result < 0 ? result : bt_docker_home_save(&docker, request, error);
+}
+
 static int cleanup(const struct bt_guest_identity *identity, bool has_data, struct bt_error *error)
 {
     struct bt_docker docker;
@@ -427,6 +436,7 @@ const struct bt_backend bt_backend_docker = {
     .process = process,
     .jail = jail,
     .stop = stop,
+    .freeze = freeze,
     .cleanup = cleanup,
     .enumerate = enumerate,
 };

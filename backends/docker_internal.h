@@ -118,6 +118,14 @@ int bt_docker_volumes_make(const struct bt_docker *docker, const struct bt_guest
 /* Makes sure that the volumes of an agent are there. BT_EXIT_NO_TARGET, -ENOENT: one is not. */
 int bt_docker_volumes_check(const struct bt_docker *docker, const struct bt_guest_identity *identity,
                             struct bt_error *error);
+/* See bt_backend.freeze, and what plan->home_folder says put into the home of a container that was created
+ * and not yet started. */
+int bt_docker_home_save(const struct bt_docker *docker, const struct bt_freeze *freeze,
+                        struct bt_error *error);
+int bt_docker_home_fill(const struct bt_docker *docker, const struct bt_guest_plan *plan,
+                        struct bt_error *error);
+/* The container, never started, through which homes are read: it is there for that long. */
+void bt_docker_home_reader_name(const struct bt_guest_identity *identity, char ret_name[BT_DOCKER_NAME_SIZE]);
 /* Creates (not starts) the container. */
 int bt_docker_container_create(const struct bt_docker *docker, const struct bt_guest_plan *plan,
                                const struct bt_docker_engine *engine, struct bt_error *error);

@@ -133,6 +133,21 @@ bool bt_docker_bridge_has_port(const char *bridge)
     return is_there;
 }
 
+/* What a freeze that was killed left; it holds on to the home. */
+static int remove_reader(const struct bt_docker *docker, const struct bt_guest_identity *identity,
+                         struct bt_error *error)
+{
+    char name[BT_DOCKER_NAME_SIZE];
+    bt_docker_home_reader_name(identity, name);
+    bt_auto_free char *path = bt_string_format("/containers/%s?force=1&v=0", name);
+    struct bt_error failure = {0};
+    int result = bt_docker_call(docker, "DELETE", path, NULL, NULL, &failure);
+    if (result == 0 || result == -ENOENT || result == -EEXIST)
+        return 0;
+    *error = failure;
+    return result;
+}
+
 static int remove_volume(const struct bt_docker *docker, const char *name, const char *suffix,
                          struct bt_error *error)
 {
@@ -154,10 +169,11 @@ int bt_docker_remove(const struct bt_docker *docker, const struct bt_guest_ident
         return result;
     }
     result = remove_network(docker, name, error);
+    if (result < 0 || !has_volumes || identity->role != BT_GUEST_AGENT)
+        return result;
     static const char *const agent_volumes[] = {"home", "workspace", "base"};
-    for (size_t i = 0;
-         result == 0 && has_volumes && identity->role == BT_GUEST_AGENT && i < BT_ARRAY_LENGTH(agent_volumes);
-         i++)
+    result = remove_reader(docker, identity, error);
+    for (size_t i = 0; result == 0 && i < BT_ARRAY_LENGTH(agent_volumes); i++)
         result = remove_volume(docker, name, agent_volumes[i], error);
     return result;
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 
 #define REGISTRY_BYTES (256ULL << 20)
 #define SSH_PORT 22
+#define HOME_FILE "home.ext4"
 
 struct bt_guest {
     struct bt_machine machine;
@@ -67,10 +69,39 @@ static int check_disk(const char *folder, const char *name, struct bt_error *err
                          "its disk %s is gone", path);
 }
 
+/* The home that a frozen one begins with: the same disk, never looked into on the host. */
+static int copy_home(const struct bt_guest_plan *plan, struct bt_error *error)
+{
+    bt_auto_free char *from = bt_string_format("%s/" HOME_FILE, plan->home_folder);
+    bt_auto_free char *to = bt_string_format("%s/" HOME_FILE, plan->folder);
+    struct stat status;
+    if (stat(from, &status) == 0 && (uint64_t)status.st_size > plan->disk_bytes)
+        return bt_fail(error, BT_EXIT_ERROR, EFBIG,
+                       "grant as much (resources: {disk: ...}), or use another image",
+                       "the home of the image is a disk of %llu MiB, and the agent may have %llu",
+                       (unsigned long long)status.st_size >> 20, (unsigned long long)plan->disk_bytes >> 20);
+    return bt_ext4_copy(from, to, UINT64_MAX, error);
+}
+
+static int freeze(const struct bt_freeze *request, struct bt_error *error)
+{
+    bt_auto_free char *from = bt_string_format("%s/" HOME_FILE, request->agent_folder);
+    bt_auto_free char *to = bt_string_format("%s/" HOME_FILE, request->folder);
+    if (request->is_live)
+        return bt_fail(error, BT_EXIT_ERROR, EBUSY, "stop it first: berth stop, then berth freeze",
+                       "its home is a disk that its machine writes to");
+    int result = check_disk(request->agent_folder, "home", error);
+    return result < 0 ? result : bt_ext4_copy(from, to, request->bytes_max, error);
+}
+
 static int prepare(const struct bt_guest_plan *plan, struct bt_error *error)
 {
     static const char *const agent_disks[] = {"scratch", "home", "workspace"};
     int result = 0;
+    if (plan->role == BT_GUEST_AGENT && plan->home_folder != NULL && !plan->is_resumed)
+        result = copy_home(plan, error);
+    if (result < 0)
+        return result;
     if (plan->role == BT_GUEST_ORCHESTRATOR)
         return make_disk(plan->folder, "registry", REGISTRY_BYTES, error);
     for (size_t i = 0; plan->role == BT_GUEST_AGENT && result == 0 && i < BT_ARRAY_LENGTH(agent_disks); i++)
@@ -221,5 +252,6 @@ const struct bt_backend bt_backend_qemu = {
     .process = process,
     .jail = jail,
     .stop = stop,
+    .freeze = freeze,
     .cleanup = cleanup,
 };

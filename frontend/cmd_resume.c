@@ -73,6 +73,7 @@ static int bt_resume_start(struct bt_context *context, const struct bt_agent *ag
         .backend = agent->backend,
         .name = agent->name,
         .project = json_string_value(json_object_get(origin, "project")),
+        .image = json_string_value(json_object_get(origin, "image")),
         .resumed = agent,
         .origin = origin,
     };

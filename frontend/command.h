@@ -47,7 +47,8 @@ extern const struct bt_command bt_command_spawn, bt_command_run, bt_command_list
     bt_command_exec, bt_command_attach, bt_command_stop, bt_command_rm, bt_command_diff, bt_command_apply,
     bt_command_cp, bt_command_probe, bt_command_why, bt_command_doctor, bt_command_up, bt_command_down,
     bt_command_credential, bt_command_logs, bt_command_image, bt_command_audit, bt_command_version,
-    bt_command_cleanup, bt_command_approvals, bt_command_resume, bt_command_peek, bt_command_steer;
+    bt_command_cleanup, bt_command_approvals, bt_command_resume, bt_command_peek, bt_command_steer,
+    bt_command_freeze;
 
 #define BT_COMMANDS_MAX 32U
 extern const struct bt_command *const bt_commands[];

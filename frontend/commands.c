@@ -8,13 +8,13 @@
 #include "frontend/command.h"
 
 const struct bt_command *const bt_commands[] = {
-    &bt_command_spawn,   &bt_command_run,       &bt_command_resume,     &bt_command_list,
-    &bt_command_status,  &bt_command_exec,      &bt_command_attach,     &bt_command_peek,
-    &bt_command_steer,   &bt_command_stop,      &bt_command_rm,         &bt_command_diff,
-    &bt_command_apply,   &bt_command_cp,        &bt_command_probe,      &bt_command_why,
-    &bt_command_logs,    &bt_command_approvals, &bt_command_credential, &bt_command_doctor,
-    &bt_command_up,      &bt_command_down,      &bt_command_image,      &bt_command_audit,
-    &bt_command_cleanup, &bt_command_version,
+    &bt_command_spawn,  &bt_command_run,     &bt_command_resume,    &bt_command_list,
+    &bt_command_status, &bt_command_exec,    &bt_command_attach,    &bt_command_peek,
+    &bt_command_steer,  &bt_command_stop,    &bt_command_rm,        &bt_command_diff,
+    &bt_command_apply,  &bt_command_freeze,  &bt_command_cp,        &bt_command_probe,
+    &bt_command_why,    &bt_command_logs,    &bt_command_approvals, &bt_command_credential,
+    &bt_command_doctor, &bt_command_up,      &bt_command_down,      &bt_command_image,
+    &bt_command_audit,  &bt_command_cleanup, &bt_command_version,
 };
 const size_t bt_command_count = BT_ARRAY_LENGTH(bt_commands);
 

@@ -11,6 +11,7 @@
 #include "frontend/command.h"
 #include "frontend/complete.h"
 #include "frontend/credentials.h"
+#include "frontend/frozen.h"
 #include "frontend/manifest.h"
 #include "frontend/start.h"
 
@@ -100,6 +101,25 @@ static void bt_complete_credentials(struct bt_completion *completion)
         bt_complete_add(completion, credentials[i].name);
 }
 
+/* The user's own. */
+static void bt_complete_frozen(struct bt_completion *completion)
+{
+    bt_auto_free struct bt_frozen *frozen = NULL;
+    struct bt_paths paths;
+    size_t count = 0;
+
+    if (bt_paths_load(&paths, NULL) < 0 || bt_frozen_list(&paths, &frozen, &count, NULL) < 0)
+        return;
+    for (size_t i = 0; i < count; i++)
+        bt_complete_add(completion, frozen[i].name);
+}
+
+static void bt_complete_images(struct bt_completion *completion)
+{
+    bt_complete_words(completion, "kernel infra shell shell-build");
+    bt_complete_frozen(completion);
+}
+
 static void bt_complete_backends(struct bt_completion *completion)
 {
     for (size_t i = 0; i < bt_backend_count; i++)
@@ -131,6 +151,8 @@ static void bt_complete_value(struct bt_completion *completion, const char *valu
         bt_complete_manifests(completion);
     else if (strcmp(value_name, "A,B") == 0)
         bt_complete_bottles(completion);
+    else if (strcmp(value_name, "IMAGE") == 0)
+        bt_complete_frozen(completion);
     else if (strcmp(value_name, "BACKEND") == 0)
         bt_complete_backends(completion);
     else if (strcmp(value_name, "WHAT") == 0)
@@ -163,7 +185,13 @@ static void bt_complete_operand(struct bt_completion *completion, const struct b
         else if (index == 1)
             bt_complete_approvals(completion);
     } else if (strcmp(command->name, "image") == 0) {
-        bt_complete_words(completion, index == 0 ? "build list" : "kernel infra shell shell-build");
+        if (index == 0)
+            bt_complete_words(completion, "build list rm");
+        else
+            bt_complete_images(completion);
+    } else if (strcmp(command->name, "freeze") == 0) {
+        if (index == 0)
+            bt_complete_agents(completion, "");
     } else if (strcmp(command->name, "steer") == 0) {
         if (index == 0)
             bt_complete_agents(completion, "");

@@ -155,7 +155,7 @@ static int reserve(struct launch *launch, struct bt_error *error)
 static int get_images(struct launch *launch, struct bt_error *error)
 {
     const struct bt_launch_request *request = launch->request;
-    return launch->backend->provide(request->paths, request->plan->image, request->progress, error);
+    return launch->backend->provide(request->paths, request->plan->recipe, request->progress, error);
 }
 
 static int make_folder(struct launch *launch, struct bt_error *error)
@@ -196,17 +196,17 @@ static json_t *keeper_request(const struct launch *launch)
         "{s:s, s:s, s:i, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:O}", "kind", "agent", "environment",
         launch->row.environment, "environment_number", (int)launch->environment_number, "agent_id",
         (json_int_t)launch->row.id, "folder", launch->row.folder, "backend", launch->backend->name,
-        "helper_socket", request->config->helper_socket, "image", plan->image, "memory_bytes",
+        "helper_socket", request->config->helper_socket, "image", plan->recipe, "memory_bytes",
         (json_int_t)plan->resources.memory_bytes, "disk_bytes", (json_int_t)plan->resources.disk_bytes,
         "cpus", (int)plan->resources.cpus, "policy", plan->policy);
-    json_t *more = json_pack("{s:b, s:o, s:o, s:s?, s:b, s:o, s:O?, s:b, s:i, s:s?, s:b, s:O}", "is_gvisor",
-                             plan->is_gvisor, "own_environment", strings(&plan->environment), "trust",
-                             strings(&request->config->trust), "workspace", launch->workspace,
-                             "is_ignored_included", request->is_ignored_included, "repositories",
-                             repositories(request), "command", launch->command, "is_background",
-                             request->is_background, "probe_repeat", (int)request->config->probe_repeat,
-                             "probe_public_address", request->config->probe_public_address, "is_resumed",
-                             request->resumed != NULL, "origin", request->origin);
+    json_t *more = json_pack(
+        "{s:b, s:s?, s:o, s:o, s:s?, s:b, s:o, s:O?, s:b, s:i, s:s?, s:b, s:O}", "is_gvisor", plan->is_gvisor,
+        "home_folder", plan->home_folder, "own_environment", strings(&plan->environment), "trust",
+        strings(&request->config->trust), "workspace", launch->workspace, "is_ignored_included",
+        request->is_ignored_included, "repositories", repositories(request), "command", launch->command,
+        "is_background", request->is_background, "probe_repeat", (int)request->config->probe_repeat,
+        "probe_public_address", request->config->probe_public_address, "is_resumed", request->resumed != NULL,
+        "origin", request->origin);
     (void)json_object_update(document, more);
     json_decref(more);
     return document;

@@ -8,8 +8,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "frontend/frozen.h"
 #include "frontend/manifest_internal.h"
 #include "frontend/output.h"
+#include "frontend/state.h"
 
 /* The later value of a variable wins, in the place of the earlier one. */
 static void bt_plan_set_variable(struct bt_plan *plan, const char *assignment)
@@ -154,6 +156,32 @@ static json_t *bt_plan_policy(const struct bt_plan *plan)
     return json_pack("{s:i, s:o}", "version", 1, "routes", routes);
 }
 
+/* What the last bottle or the user names: one of the user's own images, or a recipe. */
+static int bt_plan_image(const struct bt_plan_request *request, struct bt_plan *plan, struct bt_error *error)
+{
+    struct bt_frozen frozen;
+    int r;
+
+    if (request->image) {
+        if (!bt_name_is_valid(request->image) || bt_image_is_berths_own(request->image))
+            return bt_fail(error, BT_EXIT_USAGE, EINVAL, "berth image list shows what there is",
+                           "'%.64s' is no image for agents", request->image);
+        free(plan->image);
+        plan->image = bt_string_copy(request->image);
+    }
+    r = bt_frozen_load(request->paths, plan->image, &frozen, error);
+    if (r == -ENOENT) {
+        bool is_gone = request->kept_recipe && !bt_frozen_is_recipe(plan->image);
+        plan->recipe = bt_string_copy(is_gone ? request->kept_recipe : plan->image);
+        return 0;
+    }
+    if (r < 0)
+        return r;
+    plan->recipe = bt_string_copy(frozen.recipe);
+    plan->home_folder = bt_string_copy(frozen.folder);
+    return 0;
+}
+
 static int bt_plan_build(const struct bt_plan_request *request, struct bt_plan *plan, struct bt_error *error)
 {
     struct bt_agent_manifest manifest = {0};
@@ -172,6 +200,8 @@ static int bt_plan_build(const struct bt_plan_request *request, struct bt_plan *
     bt_harness_environment(plan->harness, &plan->environment);
     r = bt_plan_bottles(request, &manifest, plan, error);
     bt_agent_manifest_free(&manifest);
+    if (r == 0)
+        r = bt_plan_image(request, plan, error);
     if (r == 0)
         r = bt_plan_note_project(request, plan, error);
     if (r == 0)
@@ -209,6 +239,8 @@ void bt_plan_free(struct bt_plan *plan)
     json_decref(plan->policy);
     bt_list_free(&plan->environment);
     free(plan->image);
+    free(plan->recipe);
+    free(plan->home_folder);
     bt_list_free(&plan->notes);
     *plan = (struct bt_plan){0};
 }

@@ -63,7 +63,9 @@ struct bt_plan {
     json_t *policy; /* policy/POLICY.md, made from routes: owned by the plan */
     struct bt_resources resources;
     struct bt_list environment; /* "NAME=value" */
-    char *image;                /* recipe name */
+    char *image;                /* a recipe's name, or one of the user's (frontend/frozen.h) */
+    char *recipe;               /* of its root: image, unless that is the user's */
+    char *home_folder;          /* what its home begins with; NULL: nothing */
     bool is_gvisor;             /* isolation: gvisor; once a bottle has said so, no other takes it back */
     struct bt_list notes;       /* what the user should know: routes that were taken away and by whom, ... */
 };
@@ -73,6 +75,8 @@ struct bt_plan_request {
     const char *agent;          /* manifest name */
     const char *const *bottles; /* instead of the manifest's own; NULL = the manifest's */
     size_t bottle_count;
+    const char *image;             /* instead of the bottles'; NULL = theirs */
+    const char *kept_recipe;       /* of an agent that is resumed: where its image was removed */
     const char *project_folder;    /* where the search for .berth begins, upwards; NULL = no project */
     const char *admin_policy_path; /* NULL = BT_ADMIN_POLICY_PATH */
 };

@@ -221,6 +221,11 @@ static int bt_bottle_environment(const struct bt_yaml *root, struct bt_bottle *b
     return 0;
 }
 
+bool bt_image_is_berths_own(const char *image)
+{
+    return strcmp(image, "infra") == 0 || strcmp(image, "kernel") == 0;
+}
+
 static int bt_bottle_image(const struct bt_yaml *root, struct bt_bottle *bottle, struct bt_error *error)
 {
     const char *image = NULL;
@@ -231,7 +236,7 @@ static int bt_bottle_image(const struct bt_yaml *root, struct bt_bottle *bottle,
     if (!bt_name_is_valid(image))
         return bt_yaml_fail(bt_yaml_get(root, "image"), error, "name a recipe, such as shell",
                             "'%.60s' cannot be the name of an image", image);
-    if (strcmp(image, "infra") == 0 || strcmp(image, "kernel") == 0)
+    if (bt_image_is_berths_own(image))
         return bt_yaml_fail(bt_yaml_get(root, "image"), error, "name a recipe, such as shell",
                             "the image '%s' is berth's own, not one for agents", image);
     bottle->image = bt_string_copy(image);

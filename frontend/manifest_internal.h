@@ -44,6 +44,9 @@ int bt_bottles_add(const struct bt_paths *paths, const char *name, const char *a
                    struct bt_error *error);
 void bt_bottles_free(struct bt_bottles *bottles);
 
+/* What only berth's own guests boot from. */
+bool bt_image_is_berths_own(const char *image);
+
 /* An agent manifest as written. */
 struct bt_agent_manifest {
     char *source; /* path, or "built in" */

@@ -2,7 +2,8 @@
  * there from the first moment that the agent worked; without it nothing can be resumed.
  *
  * {"project": folder or null, "bottles": [names] or null, "repositories": [URLs], "command": [words] or null,
- *  "prompt": text or null, "has_session": whether its harness ever worked on a prompt}
+ *  "prompt": text or null, "image": name or null, "has_session": whether its harness ever worked on a prompt,
+ *  "recipe": of its root, "disk_bytes": of each of its disks}
  *
  * Never in it: what the agent may reach. That is read again from the user's files at each start.
  */

@@ -10,6 +10,7 @@
 
 #include "backends/backend.h"
 #include "frontend/describe.h"
+#include "frontend/frozen.h"
 #include "frontend/launch.h"
 #include "frontend/manifest.h"
 #include "frontend/start.h"
@@ -200,6 +201,8 @@ static int bt_start_plan(struct bt_context *context, const struct bt_start *star
         .project_folder = start->project,
         .bottles = start->bottles.count ? (const char *const *)start->bottles.items : NULL,
         .bottle_count = start->bottles.count,
+        .image = start->image,
+        .kept_recipe = json_string_value(json_object_get(start->origin, "recipe")),
     };
 
     return bt_plan_make(&request, ret_plan, error);
@@ -300,9 +303,11 @@ static json_t *bt_start_origin(const struct bt_start *start, const struct bt_pla
     bool had_session = json_is_true(json_object_get(start->origin, "has_session"));
     bt_auto_free char *project = start->project ? realpath(start->project, NULL) : NULL;
 
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b}", "project", bt_output_json_text(project), "bottles",
-                     bt_start_texts(&start->bottles), "repositories", bt_start_texts(&start->repositories),
-                     "command", bt_start_words(start->command), "prompt", bt_output_json_text(start->prompt),
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:I, s:b}", "project", bt_output_json_text(project),
+                     "bottles", bt_start_texts(&start->bottles), "repositories",
+                     bt_start_texts(&start->repositories), "command", bt_start_words(start->command),
+                     "prompt", bt_output_json_text(start->prompt), "image", bt_output_json_text(start->image),
+                     "recipe", plan->recipe, "disk_bytes", (json_int_t)plan->resources.disk_bytes,
                      "has_session", had_session || has_prompt);
 }
 
@@ -376,6 +381,7 @@ int bt_start_run(struct bt_context *context, struct bt_start *start, struct bt_e
     start->backend = bt_option_value(arguments, "backend",
                                      from_environment && *from_environment ? from_environment : NULL);
     start->name = bt_option_value(arguments, "name", NULL);
+    start->image = bt_option_value(arguments, "image", NULL);
     /* Without a workspace, the project is where the user stands. */
     start->project = start->workspace ? start->workspace : bt_start_own_folder();
     start->is_ignored_included = bt_option_is_set(arguments, "include-ignored");
@@ -405,5 +411,7 @@ int bt_start_go(struct bt_context *context, const struct bt_start *start, struct
     r = bt_start_confirm(context, &plan, error);
     if (r == 0)
         r = bt_start_backend(context, &plan, backend ? backend : context->config.backend, &backend, error);
+    if (r == 0 && plan.home_folder)
+        r = bt_frozen_check_backend(&context->paths, plan.image, backend, error);
     return r < 0 ? r : bt_start_launch(context, start, &plan, backend, error);
 }

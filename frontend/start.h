@@ -18,6 +18,7 @@ struct bt_start {
     const char *name;            /* asked for, or NULL */
     const char *project;         /* folder whose .berth counts, or NULL */
     struct bt_list bottles;      /* instead of the manifest's own; of no member: the manifest's */
+    const char *image;           /* instead of the bottles', or NULL */
     bool is_ignored_included;
     bool is_dry_run;
     /* Of a resume: the agent's row, and what frontend/origin.h says of it; else NULL. */
@@ -32,6 +33,9 @@ struct bt_start {
      .value_name = "BACKEND",                                                                                \
      .help = "how to run it (also BERTH_BACKEND)"},                                                          \
         {.name = "bottles", .value_name = "A,B", .help = "sandbox policies, instead of the manifest's own"}, \
+        {.name = "image",                                                                                    \
+         .value_name = "IMAGE",                                                                              \
+         .help = "what it begins with, instead of the bottles' image"},                                      \
         {.name = "name", .letter = 'n', .value_name = "NAME", .help = "its name; made up when not given"},   \
         {.name = "background", .letter = 'd', .help = "return once it works"},                               \
         {.name = "include-ignored", .help = "also copy what git ignores"},                                   \

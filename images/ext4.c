@@ -324,3 +324,30 @@ int bt_ext4_make_empty(const char *path, uint64_t size_bytes, const char *label,
     assert(volume != NULL);
     return bt_ext4_volume_commit(volume, false, error);
 }
+
+int bt_ext4_copy(const char *source, const char *path, uint64_t bytes_max, struct bt_error *error)
+{
+    bt_auto_free struct bt_ext4_volume *volume = NULL;
+    struct stat status;
+    bt_auto_fd source_fd = open(source, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (source_fd < 0 || fstat(source_fd, &status) < 0)
+        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot read the disk %s: %s", source,
+                       strerror(errno));
+    if ((uint64_t)status.st_blocks * 512 > bytes_max)
+        return bt_fail(error, BT_EXIT_ERROR, EFBIG, NULL, "the disk %s takes more than %llu MiB", source,
+                       (unsigned long long)(bytes_max >> 20));
+    int result = new_volume(path, &volume, error);
+    if (result == 0)
+        result = make_file(volume, (uint64_t)status.st_size, error);
+    if (result < 0)
+        return result;
+    bt_auto_fd target_fd = open(volume->partial, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    errcode_t code = target_fd < 0 ? errno : copy_data(source_fd, target_fd);
+    if (code == 0 && rename(volume->partial, volume->path) < 0)
+        code = errno;
+    if (code == 0)
+        return 0;
+    (void)unlink(volume->partial);
+    return bt_fail(error, BT_EXIT_ERROR, (int)code, NULL, "cannot copy the disk %s to %s: %s", source, path,
+                   strerror((int)code));
+}

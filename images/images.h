@@ -55,6 +55,9 @@ int bt_data_path(const char *built, const char *installed, char ret_path[512], s
 /* An empty sparse ext4 file system (libext2fs), made whole or not at all; mode 0600. Fast: a few ms, few MiB.
  */
 int bt_ext4_make_empty(const char *path, uint64_t size_bytes, const char *label, struct bt_error *error);
+/* A copy of a disk that nobody writes to, made whole or not at all; mode 0600. Holes stay holes, and nothing
+ * of the file system is looked at. -EFBIG: it takes more than bytes_max on the host. */
+int bt_ext4_copy(const char *source, const char *path, uint64_t bytes_max, struct bt_error *error);
 /* Reads a tar stream (any format libarchive knows) from a descriptor and writes it as an ext4 image, one
  * pass. */
 int bt_ext4_from_tar(int tar_fd, const char *path, uint64_t size_bytes, const char *label,

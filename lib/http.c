@@ -16,16 +16,25 @@
 struct exchange {
     const struct bt_http_request *request;
     struct bt_buffer answer;
-    int failure; /* of read_body, or -EFBIG; 0 = none */
+    CURL *handle;
+    int failure; /* of read_body or take_body, or -EFBIG; 0 = none */
 };
+
+static bool is_success(CURL *handle)
+{
+    long status = 0;
+    return curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK && status < 400;
+}
 
 static size_t take_answer(char *data, size_t size, size_t count, void *context)
 {
     struct exchange *exchange = context;
-    if (bt_buffer_add(&exchange->answer, data, size * count) == 0)
-        return size * count;
-    exchange->failure = -EFBIG;
-    return 0;
+    const struct bt_http_request *request = exchange->request;
+    if (request->take_body != NULL && is_success(exchange->handle))
+        exchange->failure = request->take_body(request->context, data, size * count);
+    else if (bt_buffer_add(&exchange->answer, data, size * count) < 0)
+        exchange->failure = -EFBIG;
+    return exchange->failure == 0 ? size * count : 0;
 }
 
 static size_t give_body(char *data, size_t size, size_t count, void *context)
@@ -134,7 +143,7 @@ int bt_http_call(const struct bt_http_request *request, long *ret_status, struct
     struct exchange exchange = {
         .request = request,
         .answer = {.limit = request->answer_max != 0 ? request->answer_max : ANSWER_MAX_DEFAULT}};
-    CURL *handle = curl_easy_init();
+    CURL *handle = exchange.handle = curl_easy_init();
     struct curl_slist *headers = make_headers(request);
     CURLcode code =
         handle != NULL && headers != NULL ? set_options(handle, &exchange, headers) : CURLE_OUT_OF_MEMORY;

@@ -23,15 +23,19 @@ struct bt_http_request {
     /* A body of unknown length instead, sent in chunks: called until it returns 0 (the end) or a negative
      * errno. */
     ssize_t (*read_body)(void *context, char *ret_data, size_t size);
-    void *context;
+    /* Takes the body of a success (below 400) in pieces, instead of ret_answer; returns 0 or a negative
+     * errno, which ends the exchange. */
+    int (*take_body)(void *context, const void *data, size_t length);
+    void *context;           /* of both */
     size_t answer_max;       /* bytes; more is -EFBIG. 0 = 16 MiB */
     long timeout_ms;         /* of the whole exchange; 0 = none */
     long connect_timeout_ms; /* 0 = libcurl's */
 };
 
 /* One exchange. *ret_status: the HTTP status; ret_answer: its body (the caller frees it). Errors: -ENOENT,
- * -ECONNREFUSED, -EACCES the socket, -ECONNREFUSED the address; -ETIMEDOUT; -EFBIG; what read_body said; -EIO
- * anything else. error says what failed, without a hint: the caller knows whom it called. */
+ * -ECONNREFUSED, -EACCES the socket, -ECONNREFUSED the address; -ETIMEDOUT; -EFBIG; what read_body or
+ * take_body said; -EIO anything else. error says what failed, without a hint: the caller knows whom it
+ * called. */
 int bt_http_call(const struct bt_http_request *request, long *ret_status, struct bt_buffer *ret_answer,
                  struct bt_error *error);
 

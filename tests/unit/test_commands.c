@@ -188,11 +188,12 @@ static void t_complete_knows_what_comes_next(void **state)
     setenv("BERTH_CONFIG_HOME", fixture->paths.config, 1);
     setenv("BERTH_STATE_HOME", fixture->paths.state, 1);
     expect("sp", "spawn");
-    expect("", "spawn run resume list status exec attach peek steer stop rm diff apply cp probe why logs "
-               "approvals credential "
-               "doctor up down image audit "
-               "cleanup "
-               "version help");
+    expect("",
+           "spawn run resume list status exec attach peek steer stop rm diff apply freeze cp probe why logs "
+           "approvals credential "
+           "doctor up down image audit "
+           "cleanup "
+           "version help");
     expect("rm ", ""); /* and no database was made for the question */
     assert_int_equal(access(fixture->paths.state, F_OK), -1);
     assert_int_equal(bt_state_open(&fixture->paths, &database, NULL), 0);

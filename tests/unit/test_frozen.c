@@ -1,0 +1,151 @@
+/* The user's own images on disk: records, good and damaged, and what a freeze that was cut short leaves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "frontend/frozen.h"
+
+static struct bt_paths paths;
+
+static int set_up(void **state)
+{
+    (void)state;
+    (void)snprintf(paths.state, sizeof paths.state, "/tmp/test_frozen.XXXXXX");
+    return mkdtemp(paths.state) == NULL;
+}
+
+static int tear_down(void **state)
+{
+    struct bt_error error;
+    (void)state;
+    return bt_tree_remove(paths.state, &error);
+}
+
+static struct bt_freezing named(const char *name)
+{
+    struct bt_freezing freezing = {.frozen = {.recipe = "shell", .backend = "docker", .agent = "one"},
+                                   .lock_fd = -1};
+    (void)snprintf(freezing.frozen.name, sizeof freezing.frozen.name, "%s", name);
+    return freezing;
+}
+
+static void make(const char *name, const char *content)
+{
+    struct bt_freezing freezing = named(name);
+    struct bt_error error = {0};
+    assert_int_equal(bt_frozen_begin(&paths, &freezing, true, &error), 0);
+    bt_auto_free char *file = bt_string_format("%s/home.tar", freezing.folder);
+    assert_int_equal(bt_file_write(file, content, strlen(content), 0600, &error), 0);
+    assert_int_equal(bt_frozen_commit(&freezing, &error), 0);
+    bt_frozen_discard(&freezing);
+}
+
+static void test_record(void **state)
+{
+    static const char *const damaged[] = {
+        "",
+        "{",
+        "[]",
+        "{\"recipe\": \"shell\", \"backend\": \"docker\", \"agent\": \"a\"}",
+        "{\"recipe\": \"shell\", \"backend\": \"docker\", \"agent\": \"a\", \"frozen_seconds\": \"1\"}",
+        "{\"recipe\": \"../shell\", \"backend\": \"docker\", \"agent\": \"a\", \"frozen_seconds\": 1}",
+        "{\"recipe\": \"\", \"backend\": \"docker\", \"agent\": \"a\", \"frozen_seconds\": 1}",
+        "{\"recipe\": \"shell\", \"recipe\": \"x\", \"backend\": \"docker\", \"agent\": \"a\", "
+        "\"frozen_seconds\": 1}",
+        "{\"recipe\": \"shell\", \"backend\": \"a backend of a very very long name\", \"agent\": \"a\", "
+        "\"frozen_seconds\": 1}",
+        "{\"recipe\": \"shell\", \"backend\": [], \"agent\": \"a\", \"frozen_seconds\": 1}",
+    };
+    static const char good[] =
+        "{\"recipe\": \"shell\", \"backend\": \"docker\", \"agent\": \"a\", \"frozen_seconds\": 7}";
+    struct bt_frozen frozen = {.folder = "/f"};
+    struct bt_error error = {0};
+    (void)state;
+    assert_int_equal(bt_frozen_parse(good, strlen(good), &frozen, &error), 0);
+    assert_string_equal(frozen.recipe, "shell");
+    assert_int_equal(frozen.frozen_seconds, 7);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(damaged); i++) {
+        assert_int_equal(bt_frozen_parse(damaged[i], strlen(damaged[i]), &frozen, &error), -EBADMSG);
+        assert_non_null(strstr(error.message, "/f/frozen.json is damaged"));
+    }
+}
+
+static void test_life(void **state)
+{
+    bt_auto_free struct bt_frozen *list = NULL;
+    struct bt_frozen frozen;
+    struct bt_error error = {0};
+    struct stat status;
+    size_t count = 7;
+    (void)state;
+    assert_int_equal(bt_frozen_list(&paths, &list, &count, &error), 0);
+    assert_int_equal(count, 0);
+    free(BT_TAKE(list));
+    make("second", "22");
+    make("first", "1");
+    make("first", "111"); /* replaced */
+    assert_int_equal(bt_frozen_list(&paths, &list, &count, &error), 0);
+    assert_int_equal(count, 2);
+    assert_string_equal(list[0].name, "first");
+    assert_string_equal(list[1].name, "second");
+    assert_int_equal(bt_frozen_load(&paths, "first", &frozen, &error), 0);
+    bt_auto_free char *file = bt_string_format("%s/home.tar", frozen.folder);
+    assert_int_equal(stat(file, &status), 0);
+    assert_int_equal(status.st_size, 3);
+    assert_int_equal(bt_frozen_check_backend(&paths, "first", "docker", &error), 0);
+    assert_int_equal(bt_frozen_check_backend(&paths, "first", "qemu", &error), -EOPNOTSUPP);
+    assert_int_equal(bt_frozen_remove(&paths, "first", &error), 0);
+    assert_int_equal(bt_frozen_load(&paths, "first", &frozen, &error), -ENOENT);
+    assert_int_equal(bt_frozen_remove(&paths, "first", &error), -ENOENT);
+    assert_int_equal(error.status, BT_EXIT_NO_TARGET);
+    assert_int_equal(bt_frozen_remove(&paths, "../frozen", &error), -ENOENT);
+    assert_int_equal(bt_frozen_remove(&paths, ".lock", &error), -ENOENT);
+}
+
+static void test_cut_short(void **state)
+{
+    struct bt_freezing freezing = named("half"), other = named("other"), taken = named("second");
+    struct bt_frozen frozen;
+    struct bt_error error = {0};
+    struct stat status;
+    (void)state;
+    make("second", "22");
+    assert_int_equal(bt_frozen_begin(&paths, &freezing, false, &error), 0);
+    bt_auto_free char *file = bt_string_format("%s/home.tar", freezing.folder);
+    assert_int_equal(bt_file_write(file, "x", 1, 0600, &error), 0);
+    assert_int_equal(bt_frozen_begin(&paths, &other, false, &error), -EBUSY);
+    bt_frozen_discard(&other); /* and takes nothing from the one that works */
+    assert_int_equal(stat(file, &status), 0);
+    bt_fd_close(&freezing.lock_fd); /* killed */
+    assert_int_equal(bt_frozen_load(&paths, "half", &frozen, &error), -ENOENT);
+    assert_int_equal(bt_frozen_begin(&paths, &taken, false, &error), -EEXIST);
+    bt_frozen_discard(&taken);
+    other = named("other");
+    assert_int_equal(bt_frozen_begin(&paths, &other, false, &error), 0);
+    assert_int_equal(stat(file, &status), -1);
+    bt_frozen_discard(&other);
+    assert_int_equal(stat(other.folder, &status), -1);
+    freezing = named("a/b");
+    assert_int_equal(bt_frozen_begin(&paths, &freezing, false, &error), -EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_record, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_life, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_cut_short, set_up, tear_down),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
