@@ -80,7 +80,8 @@ void bt_budget_enforce(struct bt_gateway *gateway)
         agent->weight -= session->weight < agent->weight ? session->weight : agent->weight;
         bt_session_record(session, false, "too-many", BT_BUDGET_REASON);
         bt_session_cut(session);
-        bt_upstreams_close_idle(gateway->upstreams); /* what it had been using */
+        if (agent->exchange_count == 0)
+            bt_upstreams_close_all(gateway->upstreams, agent); /* what it had been using */
     }
     (void)malloc_trim(0);
     bt_held_measure();

@@ -50,7 +50,7 @@ struct bt_channel {
     struct evbuffer *wire_output; /* encrypted, not sent; NULL: none ever was */
     enum bt_channel_end end;
     bool is_dirty, is_reading, is_paused, wants_reading, is_secure, is_drained, is_cut, was_above, has_news;
-    bool is_finishing, is_shut;
+    bool is_finishing, is_shut, is_reset;
     bool *is_freed; /* of the frame that is in one of our callbacks */
     char error[120];
 };
@@ -494,6 +494,14 @@ static void on_writable(evutil_socket_t fd, short what, void *context)
 /* ---- the interface ---------------------------------------------------------------------------------------
  */
 
+/* From the beginning, so that the end of the process is a reset as well: of a body that only the end of its
+ * connection ends, a part would be taken for the whole. */
+static void reset_at_close(evutil_socket_t fd, bool is_reset)
+{
+    struct linger at_once = {is_reset, 0};
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+}
+
 struct bt_channel *bt_channel_new(struct bt_channel_loop *loop, evutil_socket_t fd,
                                   const struct bt_channel_events *events, void *context)
 {
@@ -503,6 +511,7 @@ struct bt_channel *bt_channel_new(struct bt_channel_loop *loop, evutil_socket_t 
     channel->events = events;
     channel->context = context;
     channel->wants_reading = true;
+    reset_at_close(fd, true);
     channel->input = evbuffer_new();
     channel->output = evbuffer_new();
     if (channel->input == NULL || channel->output == NULL ||
@@ -530,6 +539,8 @@ struct bt_channel *bt_channel_free(struct bt_channel *channel)
         evbuffer_free(channel->wire_input);
     if (channel->wire_output != NULL)
         evbuffer_free(channel->wire_output);
+    if (!channel->is_reset)
+        reset_at_close(channel->fd, false);
     (void)evutil_closesocket(channel->fd);
     free(channel);
     return NULL;
@@ -537,9 +548,8 @@ struct bt_channel *bt_channel_free(struct bt_channel *channel)
 
 struct bt_channel *bt_channel_reset(struct bt_channel *channel)
 {
-    static const struct linger at_once = {1, 0};
     if (channel != NULL)
-        (void)setsockopt(channel->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        channel->is_reset = true;
     return bt_channel_free(channel);
 }
 

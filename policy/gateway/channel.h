@@ -45,7 +45,8 @@ struct bt_channel_events {
     void (*on_secure)(void *context);
 };
 
-/* Takes over a connected, non-blocking socket. Reading starts at once. events may be NULL until
+/* Takes over a connected, non-blocking socket. Reading starts at once. Until bt_channel_free the end of the
+ * process resets it. events may be NULL until
  * bt_channel_set_events. */
 struct bt_channel *bt_channel_new(struct bt_channel_loop *loop, evutil_socket_t fd,
                                   const struct bt_channel_events *events, void *context);

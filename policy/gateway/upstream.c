@@ -453,6 +453,19 @@ void bt_upstreams_weigh(struct bt_upstreams *upstreams)
     }
 }
 
+void bt_upstreams_close_all(struct bt_upstreams *upstreams, const struct bt_agent *agent)
+{
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(upstreams->ages); i++) {
+        struct bt_upstream *next;
+        for (struct bt_upstream *upstream = TAILQ_FIRST(&upstreams->ages[i]); upstream != NULL;
+             upstream = next) {
+            next = TAILQ_NEXT(upstream, age_link);
+            if (upstream->agent_address == agent->address)
+                free_upstream(upstream);
+        }
+    }
+}
+
 void bt_upstreams_close_idle(struct bt_upstreams *upstreams)
 {
     while (!TAILQ_EMPTY(&upstreams->ages[IDLE]))

@@ -62,6 +62,8 @@ void bt_upstream_wait_cancel(struct bt_upstream_wait *wait); /* accepts an idle 
 void bt_upstreams_retire(struct bt_upstreams *upstreams, const struct bt_agent *agent);
 /* Adds about how many bytes connections take to what their agents hold; of those with sessions. */
 void bt_upstreams_weigh(struct bt_upstreams *upstreams);
+/* Closes all of an agent's, which has no request under way. */
+void bt_upstreams_close_all(struct bt_upstreams *upstreams, const struct bt_agent *agent);
 /* Closes what carries nothing. */
 void bt_upstreams_close_idle(struct bt_upstreams *upstreams);
 /* Closes what was idle for too long and what does not come up. Once a second. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Agents that make the gateway keep as much as they can, and the hosts that help them.
 
-    gateway_hoarder.py host ADDRESS ORIGIN.PEM      80 and 443: a GET is answered without end, a body is never read
+    gateway_hoarder.py host ADDRESS ORIGIN.PEM      80 and 443: a GET is answered without end (/open: slowly, without a length), a body is never read
     gateway_hoarder.py slow|deaf|decoders|streams GATEWAY HOST CONNECTIONS AUTHORITY.PEM
 
 slow: asks and does not read; deaf: sends bodies that nobody reads; decoders: bodies that want the largest window;
@@ -40,6 +40,11 @@ def serve(stream, context):
         if head.startswith(b"POST"):
             wait_for_end(stream)
             return
+        if head.startswith(b"GET /open "):
+            stream.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                stream.sendall(b"a part\n")
+                time.sleep(0.05)
         stream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n")
         while True:
             stream.sendall(bytes(65536))

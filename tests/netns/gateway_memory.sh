@@ -1,7 +1,8 @@
 #!/bin/bash
 # Whether a few agents can take the memory of all: three that hoard whatever the gateway keeps (answers that are not read, bodies
 # that nobody takes, streams, decoders' windows) against one of 128 MiB, while a fourth goes on. Resident memory stays below the
-# process's part, what is cut or turned away is the hoarders' alone, and each is a record.
+# process's part, what is cut or turned away is the hoarders' alone, and each is a record. Then one that runs out all the same:
+# what was under way is reset, and the next one goes on.
 # BERTH_MEMORY_REQUESTS (100): how many the fourth makes.
 cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=tests/lib/tap.bash
@@ -72,6 +73,51 @@ for mode in slow deaf streams decoders; do
 done
 in_use() { [ "$(resident VmRSS)" -le $((40 * 1024)) ]; }
 check "without them it is small again" eventually in_use
+
+# ---- no memory all the same -----------------------------------------------------------------------------------------------------
+# Address space for little more than itself, a budget for much more; started anew when it ends, as a guest's init does.
+space=$(($(resident VmSize) * 1024 + 24 * 1024 * 1024))
+kill -TERM "$gateway"
+wait "$gateway"
+GATEWAY_MEMORY=$((4096 * 1024 * 1024)) gateway_config null >roomy.json
+again() {
+    while [ ! -e enough ]; do
+        "${unprivileged[@]}" prlimit --as=$space "$bin/berth-gateway" roomy.json 2>>ends
+        sleep 0.1
+    done 2>/dev/null # what the shell says about a program that aborts
+}
+register four 6 15 token-four '{"host": "allowed.example"}, {"host": "hoard.example"}' >/dev/null
+again &
+keeper=$!
+check "one with too little memory" eventually fetch -f -o /dev/null https://allowed.example/hello
+download() { # NAME OPTIONS...
+    in_agent four curl -s -N --max-time 100 --cacert authority.pem -o "$1" "${@:2}"
+    echo $? >"$1.status"
+}
+download known -x $proxy --limit-rate 2M https://hoard.example/ &
+download chunked http://10.243.0.12/open -H 'Host: hoard.example' &
+download open --http1.0 http://10.243.0.12/open -H 'Host: hoard.example' &
+begun() { [ -s known ] && [ -s chunked ] && [ -s open ]; }
+check "three downloads begin, one of them ends with its connection" eventually begun
+mkfifo go-again
+exec {go}<>go-again
+in_agent one "$hoarder" slow 10.243.0.6 hoard.example 250 authority.pem <go-again >hoard-again &
+ended() { grep -q 'out of memory' ends; }
+check "memory runs out" eventually ended
+for body in known chunked open; do
+    is_over() { [ -s "$body.status" ]; }
+    check "the download is over: $body" eventually is_over
+    equal "by a reset, which is no success: $body" 56 "$(cat "$body.status")"
+done
+echo >&"$go"
+is_well() { [ "$(fetch https://allowed.example/hello)" = 'hello from the internet' ]; }
+check "the next one goes on" eventually is_well
+note "what they said: $(sort ends | uniq -c | tr -s ' ' | paste -sd,)"
+touch enough
+kill -TERM "$(tr -d ' ' <"/proc/$keeper/task/$keeper/children")"
+wait $keeper
+gateway_start gateway.json
+check "with its memory back" eventually is_well
 
 gateway_world_end >end.log
 equal "both programs end clean, without a word" "0 " "$? $(cat end.log)"
