@@ -21,6 +21,7 @@ static const struct definition {
     const char *environment[WORDS_MAX];
     const char *command[WORDS_MAX];   /* in front of the prompt */
     const char *continued[WORDS_MAX]; /* the same, in its newest session; empty: it keeps none */
+    const char *terminal[WORDS_MAX];  /* with a person; empty: the user's shell */
 } definitions[BT_HARNESS_MAX] = {
     [BT_HARNESS_CLAUDE] =
         {
@@ -30,6 +31,7 @@ static const struct definition {
             .environment = {"ANTHROPIC_API_KEY=" PLACEHOLDER, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"},
             .command = {"claude", "--dangerously-skip-permissions", "--print", "--"},
             .continued = {"claude", "--dangerously-skip-permissions", "--continue", "--print", "--"},
+            .terminal = {"claude", "--dangerously-skip-permissions"},
         },
     /* Without any key it sends its requests without one; the rest of its settings is in the image. */
     [BT_HARNESS_CODEX] =
@@ -41,6 +43,7 @@ static const struct definition {
                         "--skip-git-repo-check", "--"},
             .continued = {"codex", "exec", "--dangerously-bypass-approvals-and-sandbox",
                           "--skip-git-repo-check", "resume", "--last", "--"},
+            .terminal = {"codex", "--no-daemon", "--dangerously-bypass-approvals-and-sandbox"},
         },
     [BT_HARNESS_PI] =
         {
@@ -50,6 +53,7 @@ static const struct definition {
             .environment = {"ANTHROPIC_API_KEY=" PLACEHOLDER, "PI_OFFLINE=1"},
             .command = {"pi", "--print", "--"},
             .continued = {"pi", "--continue", "--print", "--"},
+            .terminal = {"pi"},
         },
     [BT_HARNESS_SHELL] = {.name = "shell", .image = "shell", .command = {"bash", "-lc"}},
 };
@@ -102,6 +106,23 @@ void bt_harness_command(enum bt_harness harness, const char *prompt, bool is_con
     for (size_t i = 0; i < WORDS_MAX && first[i] != NULL; i++)
         bt_list_add(words, first[i]);
     bt_list_add(words, prompt);
+}
+
+void bt_harness_terminal(enum bt_harness harness, struct bt_list *words)
+{
+    /* What it would ask a person once (its looks, whether the folder is trusted) the image has answered, in
+     * files for its home, which is empty in the beginning. */
+    static const char settle[] =
+        "if [ -d /etc/berth/home ]; then cp -rn /etc/berth/home/. ~; fi; exec \"$@\"";
+    const char *const *terminal = definitions[harness].terminal;
+    if (terminal[0] == NULL)
+        return;
+    bt_list_add(words, "sh");
+    bt_list_add(words, "-c");
+    bt_list_add(words, settle);
+    bt_list_add(words, "sh");
+    for (size_t i = 0; i < WORDS_MAX && terminal[i] != NULL; i++)
+        bt_list_add(words, terminal[i]);
 }
 
 const char *bt_harness_continue_prompt(enum bt_harness harness)

@@ -22,7 +22,10 @@ void bt_harness_environment(enum bt_harness harness, struct bt_list *environment
  * session, which is in its home. */
 void bt_harness_command(enum bt_harness harness, const char *prompt, bool is_continued,
                         struct bt_list *words);
-/* What one that is resumed without a prompt is told; NULL for one that keeps no session. */
+/* Appends the words that have it work with a person in the agent's terminal; none for the shell, which the
+ * terminal has by itself. */
+void bt_harness_terminal(enum bt_harness harness, struct bt_list *words);
+/* What one that is resumed in its session without a prompt is told; NULL for one that keeps no session. */
 const char *bt_harness_continue_prompt(enum bt_harness harness);
 
 /* The file of a bottle that comes with berth. -ENOENT, without a word in error: none has that name. */

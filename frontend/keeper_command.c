@@ -119,11 +119,28 @@ static int run_as_agent(struct bt_keeper_agent *agent, const char *const *argume
     return bt_guest_run_collect(agent->link, &command, 65536, &output, &errors, ret_status, error);
 }
 
-int bt_keeper_command_start(struct bt_keeper_agent *agent, struct bt_error *error)
+/* What runs in it ends it: the harness, or without words the user's shell. */
+static int start_terminal(struct bt_keeper_agent *agent, struct bt_error *error)
 {
     static const char *const session[] = {"tmux", "new-session", "-d", "-s", "agent",
-                                          "-x",   "200",         "-y", "50", NULL};
+                                          "-x",   "200",         "-y", "50"};
+    bt_auto_list words = {0};
+    size_t index;
+    const json_t *word;
     int status = 0;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(session); i++)
+        bt_list_add(&words, session[i]);
+    json_array_foreach(json_object_get(agent->keeper->request, "terminal"), index, word)
+        bt_list_add(&words, json_string_value(word));
+    int result = run_as_agent(agent, (const char *const *)words.items, &status, error);
+    if (result == 0 && status != 0)
+        result = bt_fail(error, BT_EXIT_ERROR, EIO, "the image must have tmux",
+                         "the agent's terminal does not start (tmux ended with status %d)", status);
+    return result;
+}
+
+int bt_keeper_command_start(struct bt_keeper_agent *agent, struct bt_error *error)
+{
     bool has_command = json_is_array(json_object_get(agent->keeper->request, "command"));
     if (has_command && bt_keeper_flag(agent->keeper, "is_background"))
         return start_runner(agent, error);
@@ -131,11 +148,7 @@ int bt_keeper_command_start(struct bt_keeper_agent *agent, struct bt_error *erro
         return bt_process_open(&agent->launcher, &agent->launcher_fd) == 0
                    ? 0
                    : bt_fail(error, BT_EXIT_ERROR, ECANCELED, NULL, "the launch was given up");
-    int result = run_as_agent(agent, session, &status, error);
-    if (result == 0 && status != 0)
-        result = bt_fail(error, BT_EXIT_ERROR, EIO, "the image must have tmux",
-                         "the agent's terminal does not start (tmux ended with status %d)", status);
-    return result;
+    return start_terminal(agent, error);
 }
 
 int bt_keeper_command_status(struct bt_keeper_agent *agent, int *ret_exit_status)

@@ -82,7 +82,7 @@ static int choose_command(struct launch *launch, struct bt_error *error)
 {
     const struct bt_launch_request *request = launch->request;
     const char *prompt = request->prompt;
-    if (prompt == NULL && request->resumed != NULL)
+    if (prompt == NULL && request->is_continued)
         prompt = bt_harness_continue_prompt(request->plan->harness);
     if (prompt == NULL)
         prompt = request->plan->prompt;
@@ -100,13 +100,10 @@ static int choose_command(struct launch *launch, struct bt_error *error)
     }
     if (prompt[0] != '\0')
         return choose_prompt(launch, prompt, error);
-    if (request->plan->harness != BT_HARNESS_SHELL)
-        return bt_fail(error, BT_EXIT_USAGE, EOPNOTSUPP, "give --prompt TEXT, or a command after --",
-                       "the harness %s needs a prompt: this version does not run it in a terminal",
-                       bt_harness_name(request->plan->harness));
     if (!request->is_background && !request->is_terminal_allowed)
         return bt_fail(error, BT_EXIT_USAGE, ENOTTY, "give a command after --, a prompt, or --background",
-                       "a shell needs a terminal, and there is none");
+                       "without a prompt %s needs a terminal, and there is none",
+                       bt_harness_name(request->plan->harness));
     return 0;
 }
 
@@ -199,14 +196,16 @@ static json_t *keeper_request(const struct launch *launch)
         "helper_socket", request->config->helper_socket, "image", plan->recipe, "memory_bytes",
         (json_int_t)plan->resources.memory_bytes, "disk_bytes", (json_int_t)plan->resources.disk_bytes,
         "cpus", (int)plan->resources.cpus, "policy", plan->policy);
+    bt_auto_list terminal = {0};
+    bt_harness_terminal(plan->harness, &terminal);
     json_t *more = json_pack(
-        "{s:b, s:s?, s:o, s:o, s:s?, s:b, s:o, s:O?, s:b, s:i, s:s?, s:b, s:O}", "is_gvisor", plan->is_gvisor,
-        "home_folder", plan->home_folder, "own_environment", strings(&plan->environment), "trust",
-        strings(&request->config->trust), "workspace", launch->workspace, "is_ignored_included",
+        "{s:b, s:s?, s:o, s:o, s:s?, s:b, s:o, s:O?, s:o, s:b, s:i, s:s?, s:b, s:O}", "is_gvisor",
+        plan->is_gvisor, "home_folder", plan->home_folder, "own_environment", strings(&plan->environment),
+        "trust", strings(&request->config->trust), "workspace", launch->workspace, "is_ignored_included",
         request->is_ignored_included, "repositories", repositories(request), "command", launch->command,
-        "is_background", request->is_background, "probe_repeat", (int)request->config->probe_repeat,
-        "probe_public_address", request->config->probe_public_address, "is_resumed", request->resumed != NULL,
-        "origin", request->origin);
+        "terminal", strings(&terminal), "is_background", request->is_background, "probe_repeat",
+        (int)request->config->probe_repeat, "probe_public_address", request->config->probe_public_address,
+        "is_resumed", request->resumed != NULL, "origin", request->origin);
     (void)json_object_update(document, more);
     json_decref(more);
     return document;

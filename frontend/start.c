@@ -299,7 +299,7 @@ static json_t *bt_start_texts(const struct bt_list *list)
 /* What the next `berth resume` goes by; see frontend/origin.h. */
 static json_t *bt_start_origin(const struct bt_start *start, const struct bt_plan *plan)
 {
-    bool has_prompt = !start->command && (start->prompt || *plan->prompt || start->resumed);
+    bool has_prompt = !start->command && (start->prompt || *plan->prompt);
     bool had_session = json_is_true(json_object_get(start->origin, "has_session"));
     bt_auto_free char *project = start->project ? realpath(start->project, NULL) : NULL;
 

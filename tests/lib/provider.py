@@ -2,7 +2,7 @@
 
 Called by test_internet for requests to the hosts below. Each conversation is the same: the first answer has the harness's
 own tool for commands run COMMAND in its workspace, and the answer to the tool's result says that all is done. What came is
-noted: the credential, and what the tool had to say.
+noted: the credential, the conversation, and what the tool had to say.
 
     Anthropic's Messages (claude, pi): POST /v1/messages, server-sent events, blocks of type tool_use
     OpenAI's Responses (codex): POST /v1/responses, server-sent events, calls of its custom tool exec; and the same over a
@@ -19,6 +19,7 @@ import time
 HOSTS = ("api.anthropic.com", "api.openai.com")
 COMMAND = "echo 'changed by the agent' >>file.txt && wc -l file.txt"
 DONE = "The file is changed."
+LIFE_S = 10  # between two signs of life of a stream whose answer waits
 
 
 def event(kind, **content):
@@ -28,10 +29,13 @@ def event(kind, **content):
 class Messages:
     """One answer of Anthropic's, to a request with or without tools, with or without a tool's result."""
 
+    life = event("ping")
+
     def __init__(self, request):
         self.request = request
         self.tools = [tool.get("name") for tool in request.get("tools", [])]
         self.result = self.find_result()
+        self.asked = json.dumps(request.get("messages", []))
 
     def find_result(self):
         for message in self.request.get("messages", []):
@@ -74,10 +78,13 @@ class Messages:
 class Responses:
     """One answer of OpenAI's."""
 
+    life = b": keepalive\n\n"
+
     def __init__(self, request):
         self.request = request
         self.result = next((json.dumps(item.get("output")) for item in request.get("input", [])
                             if str(item.get("type")).endswith("_call_output")), None)
+        self.asked = json.dumps(request.get("input", []))
 
     def events(self):
         if self.result is None:
@@ -108,14 +115,24 @@ def is_there(origin, name):
     return os.path.exists(os.path.join(origin.root, os.pardir, name))
 
 
-def wait_while_held(origin, answer):
+def wait_while_held(origin, answer, show_life):
+    """A harness gives up a stream in which nothing comes (Claude Code after three minutes), so providers show that they live."""
+    shown = time.monotonic()
     while answer.result is not None and is_there(origin, "hold"):
         time.sleep(0.1)
+        if time.monotonic() - shown > LIFE_S:
+            show_life()
+            shown = time.monotonic()
 
 
 def note(origin, answer, key, transport):
     origin.log.write(event="model", host=origin.headers.get("Host"), credential=key, tool_result=answer.result,
-                     agent=origin.headers.get("User-Agent"), transport=transport)
+                     asked=answer.asked, agent=origin.headers.get("User-Agent"), transport=transport)
+
+
+def send_chunk(origin, data):
+    origin.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+    origin.wfile.flush()
 
 
 def send_events(origin, answer, key):
@@ -123,11 +140,10 @@ def send_events(origin, answer, key):
     origin.send_header("Content-Type", "text/event-stream")
     origin.send_header("Transfer-Encoding", "chunked")
     origin.end_headers()
-    origin.wfile.write(b"%x\r\n: %s\n\n\r\n" % (len(key) + 4, key.encode()))
-    wait_while_held(origin, answer)
+    send_chunk(origin, b": %s\n\n" % key.encode())
+    wait_while_held(origin, answer, lambda: send_chunk(origin, answer.life))
     for data in answer.events():
-        origin.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-        origin.wfile.flush()
+        send_chunk(origin, data)
     origin.wfile.write(b"0\r\n\r\n")
 
 
@@ -168,7 +184,7 @@ def serve_websocket(origin, key):
             continue
         answer = Responses(request)
         note(origin, answer, key, "websocket")
-        wait_while_held(origin, answer)
+        wait_while_held(origin, answer, lambda: send_frame(origin, 9, b""))
         for data in answer.events():
             send_frame(origin, 1, data.split(b"data: ", 1)[1].strip())
 

@@ -218,6 +218,12 @@ static void t_manifest_harnesses_take_prompts(void **state)
         assert_int_equal(bt_list_has(&continued, "--continue") || bt_list_has(&continued, "resume"),
                          found != BT_HARNESS_SHELL);
         assert_int_equal(bt_harness_continue_prompt(found) != NULL, found != BT_HARNESS_SHELL);
+        bt_auto_list terminal = {0};
+        bt_harness_terminal(found, &terminal);
+        if (found == BT_HARNESS_SHELL)
+            assert_int_equal(terminal.count, 0);
+        else
+            assert_true(bt_list_has(&terminal, bt_harness_name(found)));
         bt_harness_environment(found, &environment);
         assert_string_equal(words.items[words.count - 1], "--version");
         assert_string_equal(words.items[words.count - 2], found == BT_HARNESS_SHELL ? "-lc" : "--");
