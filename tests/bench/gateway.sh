@@ -2,10 +2,11 @@
 # The gateway's figures against other proxies that open TLS (squid with ssl-bump, mitmproxy) and one that does not
 # (tinyproxy), all from Debian, with the same client (bench_proxy.c) and the same origin (nginx), in one run and in namespaces.
 #
-#   tests/bench/gateway.sh [gateway] [filtered] [workers] [direct] [tinyproxy] [squid] [mitmproxy]
+#   tests/bench/gateway.sh [gateway] [filtered] [workers] [direct] [tinyproxy] [squid] [mitmproxy] [agents]
 #
 # Without an argument: all that are installed. filtered: the gateway with what it looks for switched on (blocked outwards,
-# warned of inwards); workers: with a process for each of two processors.
+# warned of inwards); workers: with a process for each of two processors; agents: not speed, but the memory of the gateway with 512
+# agents and 1000 intercepted connections of theirs, each with its own secrets to look for.
 # BENCH_SECONDS (3): how long each figure is measured.
 # shellcheck disable=SC2086,SC2317 # no blanks in the paths of the test world; start_* are called by their targets' names
 cd "$(dirname "$0")/../.." || exit 1
@@ -14,7 +15,7 @@ cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
-[ $# -gt 0 ] || set -- gateway filtered workers direct tinyproxy squid mitmproxy
+[ $# -gt 0 ] || set -- gateway filtered workers direct tinyproxy squid mitmproxy agents
 targets=("$@")
 GATEWAY_WORLD_PROGRAMS=${GATEWAY_WORLD_PROGRAMS:-$PWD/build}
 set --
@@ -22,6 +23,7 @@ gateway_world_start "$@"
 bench=$root/build/bench/bench_proxy
 seconds=${BENCH_SECONDS:-3}
 export BENCH_ADDRESS=203.0.113.10
+ulimit -Sn "$(ulimit -Hn)" # a thousand connections and more
 nginx=$(command -v nginx || echo "$root/build/unpacked/usr/sbin/nginx")
 for program in "$bench" "$nginx"; do
     [ -x "$program" ] || {
@@ -168,9 +170,63 @@ measure_memory() { # CONNECTIONS
     figures[memory]=$most
 }
 
+# Agents of slots 512 to 1023, all behind the link of the first one. Each of their connections has answered a request and stays.
+cat >hold.py <<'END'
+import base64, socket, ssl, sys
+context = ssl.create_default_context(cafile="authority.pem")
+credentials = base64.b64encode(b"agent:token-of-all").decode()
+held = []
+for number in range(int(sys.argv[1])):
+    address = int(sys.argv[2]) + 2 * (number % 512)
+    source = f"10.243.{address // 256}.{address % 256}"
+    stream = socket.create_connection(("10.243.0.6", 8119), 30, (source, 0))
+    stream.sendall(f"CONNECT allowed.example:8443 HTTP/1.1\r\nHost: allowed.example:8443\r\n"
+                   f"Proxy-Authorization: Basic {credentials}\r\n\r\n".encode())
+    assert stream.recv(4096).startswith(b"HTTP/1.1 200"), source
+    stream = context.wrap_socket(stream, server_hostname="allowed.example")
+    stream.sendall(b"GET /1k HTTP/1.1\r\nHost: allowed.example:8443\r\n\r\n")
+    answer = b""
+    while len(answer.partition(b"\r\n\r\n")[2]) < 1024:
+        answer += stream.recv(4096)
+    held.append(stream)
+print("held", len(held), flush=True)
+sys.stdin.readline()
+END
+measure_agents() {
+    local agents=512 connections=1000 first=1025 slot address idle
+    start_gateway_with 1 block warn
+    idle=$(memory_kib)
+    ip route add 10.243.4.0/22 via 10.243.0.7
+    for slot in $(seq 512 $((511 + agents))); do
+        address="10.243.$(((2 * slot + 1) / 256)).$(((2 * slot + 1) % 256))"
+        in_agent one ip addr add "$address/32" dev lo
+        [ "$slot" = 512 ] || echo next
+        echo "url = http://127.0.0.1:7400/v1/agents/$slot/1"
+        printf 'data = "%s"\n' "$(sed 's/"/\\"/g' <<END
+{"name": "agent-$slot", "address": "$address", "gateway_address": "10.243.0.6", "token_sha256": "$(digest token-of-all)", "policy": {"version": 1, "routes": [{"host": "allowed.example:8443"}]}, "canary": "$(openssl rand -hex 20)", "credential_key": "$(openssl rand -hex 32)"}
+END
+        )"
+        printf 'request = PUT\noutput = /dev/null\nheader = "Authorization: Bearer %s"\n' "$host_key"
+    done >registrations
+    curl -s -K registrations
+    mkfifo hold.go
+    in_agent one python3 hold.py $connections $first <hold.go >held &
+    exec {hold}>hold.go
+    for _ in $(seq 60); do eventually grep -q held held && break; done
+    printf 'memory: %.1f MiB at rest, %.1f MiB with %d agents and %d connections (goal: at most 100)\n' \
+        "$(awk "BEGIN { print $idle / 1024 }")" "$(awk "BEGIN { print $(memory_kib) / 1024 }")" \
+        "$(api GET agents | json 'sum(a["name"].startswith("agent-") for a in d["agents"])')" "$(sed -n 's/held //p' held)"
+    exec {hold}>&-
+    kill -TERM $pids
+}
+
 printf '%-10s %9s %9s %9s %9s %9s %9s %9s %9s %8s %8s\n' "" "1 KiB/s" "CPU us" "100 KiB/s" "CPU us" "new/s" "CPU us" "MB/s" \
     "p50 us" "MiB idle" "MiB 200"
 for target in "${targets[@]}"; do
+    if [ "$target" = agents ]; then
+        measure_agents
+        continue
+    fi
     case $target in
     tinyproxy | squid) command -v "$target" >/dev/null || { echo "$target is not installed"; continue; } ;;
     mitmproxy) command -v mitmdump >/dev/null || { echo "$target is not installed"; continue; } ;;
