@@ -114,6 +114,74 @@ if is_full; then
     equal "arrives whole" "$(agent "git -C sample rev-parse HEAD:large")" "$(git -C "$www/push.git" rev-parse large:large 2>&1)"
 fi
 
+# ---- trust: each variable is enough for a tool that goes by it, and without any the tool trusts nobody ----
+# uses VARIABLE NAME PATH SHELL-TEXT: first all variables lead to another authority: the client refuses, and the origin sees
+# nothing of PATH (a prefix); then this one is as berth sets it.
+uses() {
+    local name="$1 alone is enough for $2" said
+    if said=$(agent ". ./others; $4" 2>&1) || ! grep -qiE "certif|issuer|PKIX|handshake" <<<"$said"; then
+        fail "$name" "with another authority: $said"
+    elif [ "$(from_gateway "$3")" != none ]; then
+        fail "$name" "with another authority the origin saw: $(from_gateway "$3")"
+    elif ! said=$(agent "right=\$$1; . ./others; export $1=\"\$right\"; $4" 2>&1) || [ "$(from_gateway "$3")" != seen ]; then
+        fail "$name" "said: $said" "the origin saw: $(from_gateway "$3")"
+    else
+        pass "$name"
+    fi
+}
+if is_full; then
+    cp -r "$www/sample.git" "$www/only-git.git"
+    cp -r "$www/simple" "$www/only-pip"
+    cp -r "$www/go" "$www/only-go"
+    cp -r "$www/go" "$www/only-go-folder"
+    mkdir "$www/aws"
+    cp "$www/index.html" "$www/aws/file"
+    # shellcheck disable=SC2016
+    agent 'openssl req -x509 -newkey rsa:2048 -nodes -keyout /dev/null -out other.pem -subj /CN=other -days 9 2>/dev/null
+        mkdir empty
+        for name in SSL_CERT_FILE NODE_EXTRA_CA_CERTS CURL_CA_BUNDLE GIT_SSL_CAINFO REQUESTS_CA_BUNDLE PIP_CERT \
+            CARGO_HTTP_CAINFO AWS_CA_BUNDLE DENO_CERT CODEX_CA_CERTIFICATE GRPC_DEFAULT_SSL_ROOTS_FILE_PATH; do
+            echo "export $name=$HOME/other.pem"
+        done >others
+        keytool -importcert -noprompt -alias other -file other.pem -keystore other.jks -storepass changeit 2>/dev/null
+        echo "export SSL_CERT_DIR=$HOME/empty GIT_SSL_CAPATH=$HOME/empty" >>others
+        echo "export JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=$HOME/other.jks" >>others'
+    only="https://allowed.example/?only"
+    go="mkdir -p go-only && cd go-only && { [ -e go.mod ] || /usr/lib/go-1.19/bin/go mod init test; } &&
+        GOFLAGS=-modcacherw GOSUMDB=off /usr/lib/go-1.19/bin/go mod download allowed.example/sample@v1.0.0"
+    uses SSL_CERT_FILE "OpenSSL, here Python's urllib" "/?only-urllib" "$python urllib '$only-urllib'"
+    uses SSL_CERT_FILE "Go" "/only-go/" "export GOPROXY=https://allowed.example/only-go GOMODCACHE=\$HOME/go-1; $go"
+    uses SSL_CERT_DIR "Go" "/only-go-folder/" \
+        "export GOPROXY=https://allowed.example/only-go-folder GOMODCACHE=\$HOME/go-2; $go"
+    uses NODE_EXTRA_CA_CERTS "Node" "/?only-node" "$node fetch '$only-node'"
+    uses CURL_CA_BUNDLE "curl" "/?only-curl" "curl -sS '$only-curl'"
+    uses GIT_SSL_CAINFO "git" "/only-git.git/" "git ls-remote https://git.allowed.example/only-git.git"
+    uses REQUESTS_CA_BUNDLE "Python's requests" "/?only-requests" "$python requests '$only-requests'"
+    # In pip the variables of requests come before its own.
+    uses PIP_CERT "pip" "/only-pip/" "unset REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
+        python3 -m pip download --retries 0 --no-cache-dir --disable-pip-version-check \
+            --index-url https://allowed.example/only-pip/ -d pip-only berth-sample"
+    uses AWS_CA_BUNDLE "botocore, which is AWS's command line" "/aws/file" "$python botocore https://allowed.example/aws/file"
+    uses GRPC_DEFAULT_SSL_ROOTS_FILE_PATH "gRPC" "/test.Echo/" "$python grpc grpc.example:443"
+    uses JAVA_TOOL_OPTIONS "Java" "/?only-java" "$java URLConnection '$only-java'"
+fi
+# The stores, for tools that are told nothing.
+unset_all="unset SSL_CERT_FILE SSL_CERT_DIR CURL_CA_BUNDLE GIT_SSL_CAINFO JAVA_TOOL_OPTIONS"
+client "curl by the system's store" "/?store-curl" "$greeting" "$unset_all; curl -sS 'https://allowed.example/?store-curl'"
+client "wget by the system's store" "/?store-wget" "$greeting" "$unset_all; wget -nv -O - 'https://allowed.example/?store-wget'"
+if is_full; then
+    client "Java by the system's key store" "/?store-java" "$greeting" \
+        "$unset_all; $java URLConnection 'https://allowed.example/?store-java'"
+fi
+# What no tool of Debian's 12 goes by (harness.sh has Codex) is there and leads to the same certificates.
+for name in CARGO_HTTP_CAINFO DENO_CERT CODEX_CA_CERTIFICATE; do
+    equal "$name is the bundle" "$(agent 'realpath "$NODE_EXTRA_CA_CERTS"')" "$(agent "realpath \"\$$name\"")"
+done
+equal "NODE_USE_ENV_PROXY is set" 1 "$(agent 'echo "$NODE_USE_ENV_PROXY"')"
+equal "the proxy has one address in every spelling" 1 \
+    "$(agent 'printf "%s\n" "$http_proxy" "$https_proxy" "$HTTP_PROXY" "$HTTPS_PROXY"' |
+        grep -E '^http://agent:[^@]+@[0-9.]+:8119$' | sort | uniq -c | grep -c '^ *4 ')"
+
 # ---- what only the container has time for ----
 if is_full; then
     client "apt" "/debian/./berth-sample" "berth-sample_1.0.0_all.deb" "mkdir -p apt/lists/partial apt/cache/archives/partial
