@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -236,19 +237,26 @@ static int bt_state_migrate(struct bt_state *state, struct bt_error *error)
     return bt_state_end(state, r, error);
 }
 
-/* SQLite gives its log and index the mode of the database file, so that is made first. */
+/* SQLite gives its log and index the mode of the database file, so that is made first. One that is there is
+ * not opened: closing a descriptor of a file ends all record locks that the process has on it, those of
+ * another connection included, and whoever closes the database next would take its log away from below that.
+ */
 static int bt_state_make_file(const struct bt_paths *paths, const char *path, struct bt_error *error)
 {
     bt_auto_fd fd = -1;
+    struct stat status;
     int r = bt_folder_make_own(paths->state, error);
 
     if (r < 0)
         return r;
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return bt_fail(error, BT_EXIT_ERROR, errno, "check owner and mode of the file and its folder",
-                       "cannot open the state database %s: %s", path, strerror(errno));
-    return 0;
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        return 0;
+    if (errno == EEXIST && (lstat(path, &status) < 0 || S_ISREG(status.st_mode)))
+        return 0;
+    return bt_fail(error, BT_EXIT_ERROR, errno, "check owner and mode of the file and its folder",
+                   "cannot open the state database %s: %s", path,
+                   errno == EEXIST ? "it is not a file" : strerror(errno));
 }
 
 int bt_state_open(const struct bt_paths *paths, struct bt_state **ret_state, struct bt_error *error)

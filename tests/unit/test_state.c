@@ -74,6 +74,50 @@ static void t_state_files_are_the_users_alone(void **state)
     assert_null(bt_state_close(NULL));
 }
 
+/* A process of its own that takes a name when it is told to. */
+static pid_t start_writer(const struct fixture *fixture, const char *name, int *ret_told_fd)
+{
+    int ends[2];
+    char byte;
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)close(ends[1]);
+        (void)!read(ends[0], &byte, 1);
+        struct bt_state *own = open_state(fixture);
+        reserve(own, name);
+        bt_state_close(own);
+        _exit(0);
+    }
+    (void)close(ends[0]);
+    *ret_told_fd = ends[1];
+    return child;
+}
+
+/* A process that opens the database a second time, as a keeper does that starts a pair, still sees what
+ * others write afterwards. */
+static void t_state_two_in_one_process_see_what_others_write(void **state)
+{
+    const struct fixture *fixture = *state;
+    static const char *const names[] = {"two", "three"};
+    pid_t writers[2];
+    int told_fds[2];
+    struct bt_agent found;
+    struct bt_error error = {0};
+    for (int i = 0; i < 2; i++)
+        writers[i] = start_writer(fixture, names[i], &told_fds[i]);
+    struct bt_state *kept = open_state(fixture);
+    reserve(kept, "one");
+    assert_null(bt_state_close(open_state(fixture)));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(write(told_fds[i], "", 1), 1);
+        (void)close(told_fds[i]);
+        assert_int_equal(waitpid(writers[i], NULL, 0), writers[i]);
+        assert_int_equal(bt_state_find(kept, "live", names[i], &found, &error), 0);
+    }
+    assert_null(bt_state_close(kept));
+}
+
 static void t_state_keeps_what_was_written(void **state)
 {
     const struct fixture *fixture = *state;
@@ -546,6 +590,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(t_state_files_are_the_users_alone),
+        FIXTURE_TEST(t_state_two_in_one_process_see_what_others_write),
         FIXTURE_TEST(t_state_keeps_what_was_written),
         FIXTURE_TEST(t_state_an_agent_is_taken_again_once),
         FIXTURE_TEST(t_state_a_name_is_given_once),
