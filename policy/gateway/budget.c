@@ -9,7 +9,7 @@
 #include "policy/gateway/upstream.h"
 
 /* Of the guest: its kernel with the buffers of sockets, its programs and files. */
-#define SYSTEM_MEMORY (64ULL << 20)
+#define SYSTEM_MEMORY (80ULL << 20)
 /* Of a process: the program itself, and what one callback may take before anybody looks (the largest window
  * of a decoder). */
 #define PROCESS_MEMORY (24ULL << 20)
