@@ -173,7 +173,7 @@ if is_full; then
     client "Java by the system's key store" "/?store-java" "$greeting" \
         "$unset_all; $java URLConnection 'https://allowed.example/?store-java'"
 fi
-# What no tool of Debian's 12 goes by (harness.sh has Codex) is there and leads to the same certificates.
+# What no tool of Debian 12 goes by (harness.sh has Codex and pi's Node, which do) is there and leads to the same certificates.
 for name in CARGO_HTTP_CAINFO DENO_CERT CODEX_CA_CERTIFICATE; do
     equal "$name is the bundle" "$(agent 'realpath "$NODE_EXTRA_CA_CERTS"')" "$(agent "realpath \"\$$name\"")"
 done

@@ -60,6 +60,15 @@ for provider in anthropic openai; do
     echo "value-$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')" >"$keys/$provider"
 done
 
+# pi's Node is new enough to go by NODE_USE_ENV_PROXY: only what goes to the proxy gets the key, all else the
+# provider refuses.
+goes_by_proxy_variable() { # FILE-WITH-KEY
+    local ask='fetch("https://api.anthropic.com/v1/messages", {method: "POST", body: "{}"}).then(a => console.log(a.status))'
+    equal "pi: Node goes to the proxy by NODE_USE_ENV_PROXY" 200 "$(berth exec pi -- node -e "$ask")"
+    equal "pi: with the key" "$(cat "$1")" "$(models node "m[-1]['credential']")"
+    equal "pi: and only by that" 401 "$(berth exec pi -- env -u NODE_USE_ENV_PROXY node -e "$ask")"
+}
+
 # While the harness waits for the model's last word.
 looks_as_it_should() { # NAME PROVIDER HOST PROCESS-OF-ITS-COMMAND
     local name=$1 key=$keys/$2 host=$3 work=$4 token=$keys/token
@@ -75,6 +84,7 @@ looks_as_it_should() { # NAME PROVIDER HOST PROCESS-OF-ITS-COMMAND
     check_status "$name: another host is refused" 56 "403" berth exec "$name" -- curl -sS --max-time 60 https://allowed.example/
     equal "$name: so is what else its provider has" path-not-allowed \
         "$(berth exec "$name" -- curl -sS --max-time 60 -d x "https://$host/v1/files" | json 'd["rule"]')"
+    [ "$name" != pi ] || goes_by_proxy_variable "$key"
     check "$name was at work all the while" kill -0 "$work"
 }
 
