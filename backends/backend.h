@@ -76,6 +76,16 @@ struct bt_freeze {
     const struct bt_progress *progress;
 };
 
+/* A Dockerfile and what it may use, as a tar that was looked at. All borrowed. */
+struct bt_build {
+    const struct bt_paths *paths;
+    const char *base_recipe; /* what it builds on; provided by then */
+    int context_fd;          /* the tar, from its beginning */
+    const char *image;       /* name and */
+    const char *digest;      /* digest that the result has in the cache */
+    const struct bt_progress *progress;
+};
+
 struct bt_backend {
     const char *name;
     const char *warning; /* what it does not hold as well as the others; NULL = nothing to say */
@@ -109,6 +119,8 @@ struct bt_backend {
     const char *(*jail)(const struct bt_guest *guest);
     /* Ends it (asks, waits grace_ms, kills), reaps, frees. Returns NULL; accepts NULL. */
     struct bt_guest *(*stop)(struct bt_guest *guest, int grace_ms);
+    /* Builds an image into the cache. NULL: it cannot. */
+    int (*build)(const struct bt_build *build, struct bt_error *error);
     /* Copies an agent's home for others to begin with. NULL: it cannot. */
     int (*freeze)(const struct bt_freeze *freeze, struct bt_error *error);
     /* Removes what a guest left outside of its folder, whether it was stopped or lost; has_data: also what it

@@ -403,6 +403,13 @@ static int freeze(const struct bt_freeze *request, struct bt_error *error)
     return result < 0 ? result : bt_docker_home_save(&docker, request, error);
 }
 
+static int build(const struct bt_build *request, struct bt_error *error)
+{
+    struct bt_docker docker;
+    int result = bt_docker_connect(&docker, error);
+    return result < 0 ? result : bt_docker_build(&docker, request, error);
+}
+
 static int cleanup(const struct bt_guest_identity *identity, bool has_data, struct bt_error *error)
 {
     struct bt_docker docker;
@@ -437,6 +444,7 @@ const struct bt_backend bt_backend_docker = {
     .jail = jail,
     .stop = stop,
     .freeze = freeze,
+    .build = build,
     .cleanup = cleanup,
     .enumerate = enumerate,
 };

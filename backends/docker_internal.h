@@ -126,6 +126,19 @@ int bt_docker_home_fill(const struct bt_docker *docker, const struct bt_guest_pl
                         struct bt_error *error);
 /* The container, never started, through which homes are read: it is there for that long. */
 void bt_docker_home_reader_name(const struct bt_guest_identity *identity, char ret_name[BT_DOCKER_NAME_SIZE]);
+/* See bt_backend.build. */
+int bt_docker_build(const struct bt_docker *docker, const struct bt_build *build, struct bt_error *error);
+/* What the builder says, a JSON document a line, in any pieces. Zero-initialise. */
+struct bt_docker_build_log {
+    struct bt_buffer line;
+    char image_id[80]; /* "sha256:<64 hex digits>"; empty: none was made */
+    char failure[512]; /* empty: none */
+    char last[160];    /* what it did last, without control bytes */
+};
+/* 0, or -EBADMSG, -EFBIG. */
+int bt_docker_build_log_take(struct bt_docker_build_log *log, const char *data, size_t length);
+/* Text for a query; the caller frees it. */
+char *bt_docker_encode(const char *text);
 /* Creates (not starts) the container. */
 int bt_docker_container_create(const struct bt_docker *docker, const struct bt_guest_plan *plan,
                                const struct bt_docker_engine *engine, struct bt_error *error);

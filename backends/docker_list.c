@@ -15,7 +15,7 @@ static json_t *filters_of(const char *state, const char *environment)
 }
 
 /* Names and the filter's words have no byte that a query may not hold but these. */
-static char *encode(const char *text)
+char *bt_docker_encode(const char *text)
 {
     struct bt_buffer encoded = {0};
     int result = 0;
@@ -53,7 +53,7 @@ int bt_docker_enumerate(const struct bt_docker *docker, const char *state, const
         "/containers/json?all=1&filters=", "/networks?filters=", "/volumes?filters="};
     json_t *filters = filters_of(state, environment);
     bt_auto_free char *text = json_dumps(filters, JSON_COMPACT);
-    bt_auto_free char *encoded = encode(text == NULL ? "" : text);
+    bt_auto_free char *encoded = bt_docker_encode(text == NULL ? "" : text);
     bt_auto_list found = {0};
     int result = 0;
     json_decref(filters);

@@ -57,7 +57,7 @@ static int bt_freeze_check_unchanged(struct bt_state *state, const struct bt_age
     if (r < 0)
         return r;
     if (bt_agent_is_live(&now) == bt_agent_is_live(before) && now.ended_seconds == before->ended_seconds &&
-        memcmp(&now.keeper, &before->keeper, sizeof(now.keeper)) == 0)
+        now.keeper.pid == before->keeper.pid && now.keeper.start_ticks == before->keeper.start_ticks)
         return 0;
     return bt_fail(error, BT_EXIT_ERROR, EBUSY, "try again",
                    "%s was started or ended while it was being frozen", before->name);
@@ -81,13 +81,14 @@ static int bt_freeze_copy(struct bt_context *context, struct bt_state *state, co
         .folder = freezing->folder,
         .progress = &progress,
     };
-    int r = bt_freeze_read_secrets(agent, &secrets, error);
+    int r = bt_backend_select(agent->backend, &backend, &why, error);
 
-    if (r == 0)
-        r = bt_backend_select(agent->backend, &backend, &why, error);
-    if (r == 0 && !backend->freeze)
-        r = bt_fail(error, BT_EXIT_ERROR, EOPNOTSUPP, "berth cp brings files out of an agent",
-                    "the backend %s cannot freeze agents", agent->backend);
+    if (r < 0)
+        return r;
+    if (!backend->freeze)
+        return bt_fail(error, BT_EXIT_ERROR, EOPNOTSUPP, "berth cp brings files out of an agent",
+                       "the backend %s cannot freeze agents", agent->backend);
+    r = bt_freeze_read_secrets(agent, &secrets, error);
     if (r == 0)
         r = backend->provide(&context->paths, request.recipe, &progress, error);
     if (r == 0)

@@ -113,6 +113,7 @@ static const struct bt_option bt_resume_options[] = {
     {.name = "prompt", .letter = 'p', .value_name = "TEXT", .help = "what to do now"},
     {.name = "background", .letter = 'd', .help = "return once it works"},
     {.name = "yes", .letter = 'y', .help = "confirm what would be asked"},
+    {.name = "build", .value_name = "DIGEST", .help = "agree to building the image of this digest"},
 };
 
 const struct bt_command bt_command_resume = {

@@ -15,7 +15,7 @@
 struct bt_frozen {
     char name[BT_NAME_SIZE];
     char folder[768];
-    char recipe[64]; /* of the root image */
+    char recipe[128]; /* of the root image, as bt_image_get takes it */
     char backend[24];
     char agent[BT_NAME_SIZE]; /* whose home it was */
     int64_t frozen_seconds;

@@ -65,10 +65,14 @@ static void bt_plan_apply_bottle(struct bt_plan *plan, const struct bt_bottle *b
     for (size_t i = 0; i < bottle->environment.count; i++)
         bt_plan_set_variable(plan, bottle->environment.items[i]);
     plan->is_gvisor |= bottle->is_gvisor;
-    if (bottle->image) {
-        free(plan->image);
-        plan->image = bt_string_copy(bottle->image);
-    }
+    if (!bottle->image && !bottle->dockerfile && !bottle->overlay)
+        return;
+    free(BT_TAKE(plan->dockerfile));
+    free(BT_TAKE(plan->overlay));
+    free(plan->image);
+    plan->image = bt_string_copy(bottle->image ? bottle->image : bt_harness_image(plan->harness));
+    plan->dockerfile = bottle->dockerfile ? bt_string_copy(bottle->dockerfile) : NULL;
+    plan->overlay = bottle->overlay ? bt_string_copy(bottle->overlay) : NULL;
 }
 
 static int bt_plan_bottles(const struct bt_plan_request *request, const struct bt_agent_manifest *manifest,
@@ -168,6 +172,8 @@ static int bt_plan_image(const struct bt_plan_request *request, struct bt_plan *
                            "'%.64s' is no image for agents", request->image);
         free(plan->image);
         plan->image = bt_string_copy(request->image);
+        free(BT_TAKE(plan->dockerfile));
+        free(BT_TAKE(plan->overlay));
     }
     r = bt_frozen_load(request->paths, plan->image, &frozen, error);
     if (r == -ENOENT) {
@@ -241,6 +247,8 @@ void bt_plan_free(struct bt_plan *plan)
     free(plan->image);
     free(plan->recipe);
     free(plan->home_folder);
+    free(plan->dockerfile);
+    free(plan->overlay);
     bt_list_free(&plan->notes);
     *plan = (struct bt_plan){0};
 }
@@ -285,12 +293,14 @@ json_t *bt_plan_to_json(const struct bt_plan *plan)
         const char *assignment = plan->environment.items[i];
         json_array_append_new(names, json_stringn(assignment, strcspn(assignment, "=")));
     }
-    return json_pack("{s:s, s:o, s:b, s:s, s:o, s:s, s:{s:I, s:i, s:I}, s:o, s:I, s:o, s:O, s:o}", "agent",
-                     plan->agent, "source", bt_output_json_text(plan->agent_source), "is_project_agent",
-                     plan->is_project_agent, "harness", bt_harness_name(plan->harness), "bottles",
-                     bt_plan_list_json(&plan->bottles), "image", plan->image, "resources", "memory_bytes",
-                     (json_int_t)plan->resources.memory_bytes, "cpus", (int)plan->resources.cpus,
-                     "disk_bytes", (json_int_t)plan->resources.disk_bytes, "environment", names,
-                     "prompt_bytes", (json_int_t)strlen(plan->prompt), "routes", bt_plan_routes_json(plan),
-                     "policy", plan->policy, "notes", bt_plan_list_json(&plan->notes));
+    return json_pack("{s:s, s:o, s:b, s:s, s:o, s:s, s:o, s:o, s:{s:I, s:i, s:I}, s:o, s:I, s:o, s:O, s:o}",
+                     "agent", plan->agent, "source", bt_output_json_text(plan->agent_source),
+                     "is_project_agent", plan->is_project_agent, "harness", bt_harness_name(plan->harness),
+                     "bottles", bt_plan_list_json(&plan->bottles), "image", plan->image, "dockerfile",
+                     bt_output_json_text(plan->dockerfile), "overlay", bt_output_json_text(plan->overlay),
+                     "resources", "memory_bytes", (json_int_t)plan->resources.memory_bytes, "cpus",
+                     (int)plan->resources.cpus, "disk_bytes", (json_int_t)plan->resources.disk_bytes,
+                     "environment", names, "prompt_bytes", (json_int_t)strlen(plan->prompt), "routes",
+                     bt_plan_routes_json(plan), "policy", plan->policy, "notes",
+                     bt_plan_list_json(&plan->notes));
 }

@@ -66,8 +66,11 @@ struct bt_plan {
     char *image;                /* a recipe's name, or one of the user's (frontend/frozen.h) */
     char *recipe;               /* of its root: image, unless that is the user's */
     char *home_folder;          /* what its home begins with; NULL: nothing */
-    bool is_gvisor;             /* isolation: gvisor; once a bottle has said so, no other takes it back */
-    struct bt_list notes;       /* what the user should know: routes that were taken away and by whom, ... */
+    /* The image is built on that of the recipe: from a Dockerfile with its folder, or of a folder that is
+     * laid over it. At most one; see frontend/build.h. */
+    char *dockerfile, *overlay;
+    bool is_gvisor;       /* isolation: gvisor; once a bottle has said so, no other takes it back */
+    struct bt_list notes; /* what the user should know: routes that were taken away and by whom, ... */
 };
 
 struct bt_plan_request {

@@ -19,6 +19,8 @@ void bt_bottle_free(struct bt_bottle *bottle)
     bt_routes_free(bottle->routes, bottle->route_count);
     bt_list_free(&bottle->environment);
     free(bottle->image);
+    free(bottle->dockerfile);
+    free(bottle->overlay);
     *bottle = (struct bt_bottle){0};
 }
 
@@ -226,9 +228,38 @@ bool bt_image_is_berths_own(const char *image)
     return strcmp(image, "infra") == 0 || strcmp(image, "kernel") == 0;
 }
 
+/* image: {dockerfile: FILE} or {overlay: FOLDER}; relative to the folder of the bottle. */
+static int bt_bottle_built_image(const struct bt_yaml *image, struct bt_bottle *bottle,
+                                 struct bt_error *error)
+{
+    static const char *const known[] = {"dockerfile", "overlay"};
+    const char *dockerfile = NULL, *overlay = NULL;
+    const char *slash = strrchr(image->file, '/');
+    int folder = slash ? (int)(slash - image->file) + 1 : 0;
+    int r = bt_yaml_check_keys(image, known, BT_ARRAY_LENGTH(known), error);
+
+    if (r == 0)
+        r = bt_yaml_string(image, "dockerfile", NULL, &dockerfile, error);
+    if (r == 0)
+        r = bt_yaml_string(image, "overlay", NULL, &overlay, error);
+    if (r < 0)
+        return r;
+    if (!dockerfile == !overlay || (dockerfile && !*dockerfile) || (overlay && !*overlay))
+        return bt_yaml_fail(image, error, "write {dockerfile: FILE} or {overlay: FOLDER}",
+                            "an image that is built needs one of 'dockerfile' and 'overlay'");
+    const char *path = dockerfile ? dockerfile : overlay;
+    char *absolute = bt_string_format("%.*s%s", *path == '/' ? 0 : folder, image->file, path);
+    *(dockerfile ? &bottle->dockerfile : &bottle->overlay) = absolute;
+    return 0;
+}
+
 static int bt_bottle_image(const struct bt_yaml *root, struct bt_bottle *bottle, struct bt_error *error)
 {
+    const struct bt_yaml *node = bt_yaml_get(root, "image");
     const char *image = NULL;
+
+    if (node && node->kind == BT_YAML_MAPPING)
+        return bt_bottle_built_image(node, bottle, error);
     int r = bt_yaml_string(root, "image", NULL, &image, error);
 
     if (r < 0 || !image)

@@ -24,6 +24,7 @@ struct bt_bottle {
     unsigned cpus;                     /* 0 = not given */
     struct bt_list environment;        /* "NAME=value" */
     char *image;                       /* NULL = not given */
+    char *dockerfile, *overlay;        /* absolute; at most one, and then no image */
     bool is_gvisor;                    /* isolation: gvisor */
 };
 void bt_bottle_free(struct bt_bottle *bottle);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "backends/backend.h"
+#include "frontend/build.h"
 #include "frontend/describe.h"
 #include "frontend/frozen.h"
 #include "frontend/launch.h"
@@ -413,5 +414,7 @@ int bt_start_go(struct bt_context *context, const struct bt_start *start, struct
         r = bt_start_backend(context, &plan, backend ? backend : context->config.backend, &backend, error);
     if (r == 0 && plan.home_folder)
         r = bt_frozen_check_backend(&context->paths, plan.image, backend, error);
+    if (r == 0 && (plan.dockerfile || plan.overlay))
+        r = bt_build_image(context, &plan, backend, error);
     return r < 0 ? r : bt_start_launch(context, start, &plan, backend, error);
 }

@@ -40,6 +40,7 @@ struct bt_start {
         {.name = "background", .letter = 'd', .help = "return once it works"},                               \
         {.name = "include-ignored", .help = "also copy what git ignores"},                                   \
         {.name = "yes", .letter = 'y', .help = "confirm what would be asked"},                               \
+        {.name = "build", .value_name = "DIGEST", .help = "agree to building the image of this digest"},     \
     {                                                                                                        \
         .name = "dry-run", .help = "show what would be allowed and by whom; touch nothing"                   \
     }

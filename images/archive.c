@@ -17,6 +17,18 @@ void bt_archive_free(struct archive **archive)
     *archive = NULL;
 }
 
+locale_t bt_archive_names_begin(void)
+{
+    locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+    return utf8 == (locale_t)0 ? utf8 : uselocale(utf8);
+}
+
+void bt_archive_names_end(locale_t before)
+{
+    if (before != (locale_t)0)
+        freelocale(uselocale(before));
+}
+
 void bt_archive_use_filters(struct archive *archive)
 {
     (void)archive_read_support_filter_gzip(archive);

@@ -5,12 +5,18 @@
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <locale.h>
 
 #include "lib/error.h"
 #include "lib/memory.h"
 
 void bt_archive_free(struct archive **archive); /* for bt_auto_archive; accepts NULL, readers and writers */
 #define bt_auto_archive BT_CLEANUP(bt_archive_free) struct archive
+
+/* Names in pax headers are UTF-8; libarchive converts them through the locale, and the C locale has no
+ * letters. Between these, this thread reads and writes them as they are. */
+locale_t bt_archive_names_begin(void);
+void bt_archive_names_end(locale_t before);
 
 /* Enables gzip, bzip2, xz, lzma, zstd and lz4 on a reader. */
 void bt_archive_use_filters(struct archive *archive);

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fnmatch.h>
-#include <locale.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -633,15 +632,9 @@ int bt_ext4_write_archive(struct archive *archive, const char *path, uint64_t si
         bt_new(writer->rules->addition_count + 1, sizeof *is_added);
     bt_auto_free uint8_t *chunk = bt_new(1, CHUNK_BYTES);
     writer->chunk = chunk;
-    /* Names in pax headers are UTF-8; libarchive converts them through the locale, and the C locale has no
-     * letters. */
-    locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
-    locale_t before = utf8 == (locale_t)0 ? utf8 : uselocale(utf8);
+    locale_t before = bt_archive_names_begin();
     result = write_entries(writer);
-    if (utf8 != (locale_t)0) {
-        (void)uselocale(before);
-        freelocale(utf8);
-    }
+    bt_archive_names_end(before);
     if (result < 0) {
         bt_ext4_volume_discard(writer->volume);
         return result;

@@ -214,6 +214,11 @@ static int get(const struct bt_paths *paths, const char *recipe, bool may_build,
 int bt_image_get(const struct bt_paths *paths, const char *recipe, bool is_build_allowed,
                  const struct bt_progress *progress, struct bt_image *ret_image, struct bt_error *error)
 {
+    const char *at = strchr(recipe, '@');
+    if (at != NULL) {
+        bt_auto_free char *name = bt_string_copy_length(recipe, (size_t)(at - recipe));
+        return bt_image_find(paths, name, at + 1, ret_image, error);
+    }
     return get(paths, recipe, is_build_allowed, false, progress, ret_image, error);
 }
 

@@ -32,6 +32,7 @@ struct bt_progress {
 /* The image of a recipe, from the cache or built now. is_build_allowed = false: -ENOENT with the command to
  * run. Two builders at once wait for each other (a lock file). A build that is cut short leaves nothing in
  * the cache. */
+/* recipe may also be "<name>@<digest>": exactly that image, which is not built here (bt_image_find). */
 int bt_image_get(const struct bt_paths *paths, const char *recipe, bool is_build_allowed,
                  const struct bt_progress *progress, struct bt_image *ret_image, struct bt_error *error);
 /* Builds again even if cached. */
