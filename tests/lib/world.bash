@@ -8,8 +8,10 @@
 #   as USER COMMAND...   runs a command as the user 1000 or 1001 with a clean environment; berth is in PATH
 #   berth ARGUMENT...    as the user 1000, without standard input
 #   json EXPRESSION      evaluates a Python expression over the document d on standard input
-#   guests [NAME]        the virtual machines and containers that are there: all, or an agent's, or gateway or orchestrator;
-#                        fails when there is none
+#   guests [NAME]        the virtual machines and containers that are there: all, or an agent's (a container may also be
+#                        gateway or orchestrator); fails when there is none
+#   helper_rules         the helper's rules but for counters, the order in which sets are listed, and the flows that are
+#                        counted: the kernel forgets those in its own time
 #   helper_start, helper_kill
 #
 # With BERTH_TEST_BACKEND=docker in its environment a script gets a world with a container engine of its own, and agents
@@ -179,6 +181,9 @@ guests() {
     else
         pgrep -af qemu-system | grep "/${1:-}${1:+/}"
     fi
+}
+helper_rules() {
+    nft -s list table inet berth | sed '/set [a-z]*_flows {/,/^\t}/d; s/[0-9]* packets//; s/counter//' | tr -s ' ,\n' '\n' | sort
 }
 
 world_network() {
