@@ -15,6 +15,7 @@
 
 #define CONNECT_DEADLINE_MS 10000
 #define OUTPUT_LOG_MAX (64LL * 1024 * 1024)
+#define NO_SESSION 1 /* tmux's status for it */
 
 static void environment_of(struct bt_keeper_agent *agent, const char *terminal,
                            struct bt_list *ret_environment)
@@ -161,7 +162,8 @@ int bt_keeper_command_status(struct bt_keeper_agent *agent, int *ret_exit_status
         (void)fprintf(stderr, "cannot ask whether the agent's terminal lives: %s\n", error.message);
         return 1; /* the guest's end, if it is one, is told by other means */
     }
-    if (status == 0)
+    if (status !=
+        NO_SESSION) /* 0, or no answer: an agent that took all processes or memory lets nobody ask */
         return 1;
     *ret_exit_status = 0;
     return 0;
