@@ -102,6 +102,23 @@ static int read_profile(char **ret_option, struct bt_error *error)
     return result;
 }
 
+/* What of the kernel's folders nobody in a container reads: the engine's own list, and what tells of the
+ * host's memory page by page. Paths that are not there do no harm. */
+static json_t *masked_paths(void)
+{
+    static const char *const paths[] = {
+        "/proc/acpi",        "/proc/asound",     "/proc/interrupts",
+        "/proc/kcore",       "/proc/keys",       "/proc/kpagecgroup",
+        "/proc/kpagecount",  "/proc/kpageflags", "/proc/latency_stats",
+        "/proc/sched_debug", "/proc/scsi",       "/proc/timer_list",
+        "/proc/timer_stats", "/sys/firmware",    "/sys/devices/virtual/powercap",
+    };
+    json_t *list = json_array();
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(paths); i++)
+        (void)json_array_append_new(list, json_string(paths[i]));
+    return list;
+}
+
 /* The engine's own resolver asks nobody but the gateway: not what the host asks. */
 static json_t *resolvers_of(const struct bt_guest_plan *plan)
 {
@@ -122,6 +139,7 @@ static json_t *host_document(const struct bt_guest_plan *plan, const struct bt_d
                   "CgroupnsMode", "private", "Dns", resolvers_of(plan));
     if (plan->is_gvisor)
         (void)json_object_set_new(host, "Runtime", json_string(BT_DOCKER_GVISOR));
+    (void)json_object_set_new(host, "MaskedPaths", masked_paths());
     add_limits(host, plan, engine);
     return host;
 }

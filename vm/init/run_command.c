@@ -9,6 +9,7 @@
 #include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -21,6 +22,8 @@
 #include "vm/run_protocol.h"
 
 #define EXIT_CANNOT_EXECUTE 126
+#define OOM_SCORE "/proc/self/oom_score_adj"
+#define OOM_SCORE_OF_COMMANDS "600" /* above what backends/docker_container.c gives to a container */
 #define EXIT_NOT_FOUND 127
 
 static char body[BT_RUN_LENGTH_MAX];
@@ -174,6 +177,18 @@ static int end_with(pid_t server)
     return getppid() == server ? 0 : -ECONNRESET;
 }
 
+/* Who goes first when memory is short. A virtual machine's server is spared, and so would be what it starts.
+ * In a container everything begins at the engine's figure, and commands go before the first process, whose
+ * end is the container's. */
+static void lose_protection(void)
+{
+    char text[16] = "";
+    bt_auto_fd score_fd = open(OOM_SCORE, O_RDONLY | O_CLOEXEC);
+    bool is_container =
+        score_fd >= 0 && read(score_fd, text, sizeof(text) - 1) > 0 && strtol(text, NULL, 10) > 0;
+    (void)bt_init_set_kernel(OOM_SCORE, is_container ? OOM_SCORE_OF_COMMANDS : "0");
+}
+
 int bt_init_run_command(void)
 {
     pid_t server = getppid();
@@ -183,7 +198,7 @@ int bt_init_run_command(void)
     result = take_terminal();
     if (result < 0)
         return complain(EXIT_CANNOT_EXECUTE, "cannot take the terminal", -result);
-    (void)bt_init_set_kernel("/proc/self/oom_score_adj", "0");
+    lose_protection();
     result = run_request.uid != 0 ? bt_init_enter_group() : 0;
     if (result < 0)
         return complain(EXIT_CANNOT_EXECUTE, "cannot enter the group of the agent's processes", -result);
