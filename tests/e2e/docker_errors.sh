@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# Engines that cannot serve: each says what failed, why and what to do, with its status, and leaves nothing behind. Between
+# berth and the engine stands a socket that answers what it is told to, and passes everything else on.
+export BERTH_TEST_BACKEND=docker
+. "$(dirname "$0")/../lib/world.bash"
+. "$(dirname "$0")/../lib/engine.bash"
+. "$(dirname "$0")/../lib/tap.bash"
+world_enter "$@"
+world_start || exit 1
+
+cat >"$WORLD/liar.py" <<'END_OF_LIAR'
+"""Passes connections on to the engine; a request that is as the file "lie" says (METHOD, PATH, STATUS, BODY, a line each) is
+answered as it says."""
+import os, socket, sys, threading
+ours, theirs, lie = sys.argv[1:]
+
+def pump(source, target):
+    try:
+        while data := source.recv(65536):
+            target.sendall(data)
+    except OSError:
+        pass
+    for end, how in ((target, socket.SHUT_WR), (source, socket.SHUT_RD)):
+        try:
+            end.shutdown(how)
+        except OSError:
+            pass
+
+def serve(client):
+    engine = socket.socket(socket.AF_UNIX)
+    try:
+        data = client.recv(65536)
+        method, path = data.decode(errors="replace").split(" ")[:2]
+        wanted = open(lie).read().split("\n", 3) if os.path.exists(lie) else []
+        if wanted and method == wanted[0] and wanted[1] in path:
+            body = wanted[3].encode()
+            client.sendall(f"HTTP/1.1 {wanted[2]} As told\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                           f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(65536):
+                pass
+        else:
+            engine.connect(theirs)
+            engine.sendall(data)
+            back = threading.Thread(target=pump, args=(engine, client))
+            back.start()
+            pump(client, engine)
+            back.join()
+    except (OSError, ValueError):
+        pass
+    client.close()
+    engine.close()
+
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(ours)
+os.chmod(ours, 0o666)
+listener.listen(64)
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+END_OF_LIAR
+python3 "$WORLD/liar.py" /run/liar.sock /run/docker.sock "$WORLD/lie" &
+check "the socket that lies" eventually curl -sf --unix-socket /run/liar.sock -o /dev/null http://localhost/_ping
+
+at() { as 1000 env DOCKER_HOST="$1" berth "${@:2}" </dev/null; }
+tells() { printf '%s\n' "$@" >"$WORLD/lie.new" && mv "$WORLD/lie.new" "$WORLD/lie"; } # METHOD PATH STATUS BODY
+bridges() { find /sys/class/net -name 'berthd*' | wc -l; }
+is_clean() { # WHAT BRIDGES
+    equal "$1: nothing is left behind" "0 0 0, 0 listed, 0 folders, $2 bridges" \
+        "$(in_engine), $(berth list --json | json 'len(d["agents"])') listed, $(find /home/1000/.local/state/berth/env/live/agents -mindepth 1 2>/dev/null | wc -l) folders, $(bridges) bridges"
+}
+# fails WHAT WHY WHAT-TO-DO HOST: a launch ends with status 2 and says both.
+fails() {
+    local said status
+    said=$(at "$4" spawn dev --name failing --background 2>&1)
+    status=$?
+    equal "$1: status 2" 2 $status
+    check "$1: why" grep -qE -- "$2" <(tr '\n' ' ' <<<"$said")
+    check "$1: what to do" grep -qE -- "$3" <(tr '\n' ' ' <<<"$said")
+    [ "$status" = 2 ] || note "$(tail -n 5 <<<"$said")"
+}
+liar=unix:///run/liar.sock
+
+# ---- engines that are none, or of a wrong kind ----
+fails "missing" "/run/none.sock does not answer: there is no such socket" "systemctl start docker" unix:///run/none.sock
+is_clean "missing" 0
+python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.bind("/run/dead.sock")'
+chmod 666 /run/dead.sock
+fails "not running" "dead.sock does not answer: Connection refused" "systemctl start docker" unix:///run/dead.sock
+cp -p "$WORLD/liar.py" "$WORLD/closed.py"
+python3 "$WORLD/closed.py" /run/closed.sock /run/docker.sock "$WORLD/none" &
+check "a socket that is root's" eventually test -S /run/closed.sock
+chmod 600 /run/closed.sock
+fails "not permitted" "closed.sock does not answer: Permission denied" "group docker" unix:///run/closed.sock
+fails "remote, by tcp" "DOCKER_HOST names an engine by tcp" "unset it, or use --backend qemu" tcp://198.51.100.2:2375
+fails "remote, by ssh" "DOCKER_HOST names an engine by ssh" "unset it, or use --backend qemu" ssh://me@other.example
+is_clean "remote" 0
+tells GET /version 200 '{"Version":"19.03.15","ApiVersion":"1.40","MinAPIVersion":"1.12"}'
+fails "too old" "version 19.03.15\) is too old: its API is 1.40, 1.41 is needed" "upgrade to Docker 20.10" "$liar"
+tells GET /version 200 '{"Version":"4.3.1","ApiVersion":"1.41","MinAPIVersion":"1.24","Components":[{"Name":"Podman Engine"}]}'
+fails "podman" "is podman \(version 4.3.1\)" "start Docker beside it" "$liar"
+tells GET /version 200 '<html>hello</html>'
+fails "something else" "is no container engine" "set DOCKER_HOST" "$liar"
+tells GET /info 200 '{"SecurityOptions":["name=seccomp,profile=builtin","name=rootless"],"OperatingSystem":"Debian"}'
+fails "rootless" "is rootless: its networks are in a namespace of their own" "the machine's own engine" "$liar"
+tells GET /info 200 '{"SecurityOptions":["name=seccomp"],"OperatingSystem":"Docker Desktop"}'
+fails "Docker Desktop" "is Docker Desktop: its networks are in a virtual machine" "the machine's own engine" "$liar"
+is_clean "of a wrong kind" 0
+
+# ---- a pool that is somebody else's ----
+rm -f "$WORLD/lie"
+curl -s --unix-socket /run/docker.sock -H 'Content-Type: application/json' -o "$WORLD/made" http://localhost/networks/create \
+    -d '{"Name": "squatter", "IPAM": {"Config": [{"Subnet": "10.242.0.0/19"}]}}'
+equal "somebody's network has the addresses of the pool" 1 "$(count /networks "len([n for n in d if n['Name']=='squatter'])")"
+fails "out of subnets" "cannot make the network|the engine refused" "docker network ls, docker network rm" "$liar"
+is_clean "out of subnets" 0
+curl -s --unix-socket /run/docker.sock -X DELETE http://localhost/networks/squatter
+check "then all is well" at "$liar" up
+pair=$(bridges)
+
+# ---- refusals in the middle of a launch ----
+refuses() { # WHAT METHOD PATH WORDS HINT
+    tells "$2" "$3" 500 "{\"message\":\"$4\"}"
+    fails "$1" "refused \(500\): $4" "$5" "$liar"
+    rm -f "$WORLD/lie"
+    is_clean "$1" "$pair"
+}
+refuses "out of space for a volume" POST /volumes/create "mkdir /var/lib/docker/volumes/x: no space left on device" "docker system df"
+refuses "out of space for a container" POST /containers/create "write /var/lib/docker/overlay2/x: no space left on device" "docker system df"
+refuses "no free subnet" POST /networks/create "could not find an available, non-overlapping IPv4 address pool among the defaults" "docker network ls"
+refuses "out of descriptors" POST /start "open /proc/self/fd: too many open files" "LimitNOFILE"
+refuses "a network for a reason of its own" POST /networks/create "the moon is full" "engine's log"
+refuses "a connection for a reason of its own" POST /connect "the moon is full" "engine's log"
+refuses "a container for a reason of its own" POST /containers/create "the moon is full" "engine's log"
+refuses "a start for a reason of its own" POST /start "the moon is full" "engine's log"
+check "an agent works all the same" at "$liar" spawn dev --name fine -- true
+check "and is removed" berth rm fine --yes
+
+# ---- everybody's rules are gone: berth's are made again, Docker's are not before it is started again ----
+as 1000 berth down >"$WORLD/said" 2>&1
+nft flush ruleset
+has_table() { nft list table inet berth; }
+check "the helper makes its table again" eventually has_table
+fails "Docker's rules are gone" "iptables|chain" "systemctl restart docker" "$liar"
+is_clean "Docker's rules are gone" 0
+kill "$DOCKER_PID"
+docker_start_again
+check "the engine started again: all is well" at "$liar" spawn dev --name fine -- true
+check "removed" berth rm fine --yes
+check "down" berth down
+finish
