@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Launch to the first command in a container, against the same steps by hand through the engine's API: network on a
 # bridge, gateway connected, container with the same limits, attached, started, one exec. In turn, in one run; the
-# probe is told apart. Prints medians; nothing is judged.
+# probe is told apart. Prints medians of seven; nothing is judged.
 export BERTH_TEST_BACKEND=docker
 . "$(dirname "$0")/../lib/world.bash"
 . "$(dirname "$0")/../lib/tap.bash"
@@ -37,6 +37,7 @@ def stream(path, body=None):
 
 bridge, prefix = sys.argv[1], sys.argv[2]
 image = [tag for i in call("GET", "/images/json") for tag in i["RepoTags"] or [] if tag.startswith("berth-") and "/shell:" in tag][0]
+profile = open("/opt/source/backends/docker_seccomp.json").read()
 gateway = [c["Id"] for c in call("GET", "/containers/json") if c["Labels"].get("berth.role") == "gateway"][0]
 started = time.monotonic()
 call("POST", "/networks/create", {"Name": "hand", "Driver": "bridge", "Internal": True, "IPAM": {"Config": [
@@ -44,7 +45,9 @@ call("POST", "/networks/create", {"Name": "hand", "Driver": "bridge", "Internal"
 call("POST", "/networks/hand/connect", {"Container": gateway, "EndpointConfig": {"IPAMConfig": {"IPv4Address": prefix + ".2"}}})
 call("POST", "/containers/create?name=hand", {
     "Image": image, "User": "0:0", "Entrypoint": ["/bin/cat"], "OpenStdin": True, "StdinOnce": True, "HostConfig": {
-        "NetworkMode": "hand", "ReadonlyRootfs": True, "CapDrop": ["ALL"], "SecurityOpt": ["no-new-privileges"],
+        "NetworkMode": "hand", "ReadonlyRootfs": True, "CapDrop": ["ALL"], "SecurityOpt": ["no-new-privileges", "seccomp=" + profile],
+        "Sysctls": {"net.ipv4.ip_forward": "0"}, "IpcMode": "private", "CgroupnsMode": "private",
+        "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}, {"Name": "nofile", "Soft": 16384, "Hard": 16384}],
         "Memory": 512 << 20, "MemorySwap": 512 << 20, "NanoCpus": 10**9, "PidsLimit": 4096, "LogConfig": {"Type": "none"},
         "Tmpfs": {"/run": "exec", "/tmp": "exec", "/var/tmp": "exec"}, "Mounts": [
             {"Type": "volume", "Source": "hand-" + name, "Target": target} for name, target in
@@ -67,7 +70,7 @@ END
 
 as 1000 berth up >/dev/null 2>&1 </dev/null
 launches=() probes=() hands=()
-for round in 1 2 3 4 5; do
+for round in 1 2 3 4 5 6 7; do
     as 1000 berth spawn dev --name "n$round" --json -- true </dev/null >"$WORLD/spawn.json" 2>/dev/null || exit 1
     read -r launch probe < <(python3 -c 'import json, sys
 document = json.load(sys.stdin)
