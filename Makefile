@@ -176,6 +176,13 @@ $(BUILD)/tests/tools/%: $(BUILD)/obj/tests/lib/tools/%.o $(call objects,$(IPC_CL
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^
+# A hostile program for containers: static, since it must run whatever is in the image.
+HOSTILE := $(BUILD)/tests/hostile
+tests: $(HOSTILE)
+$(HOSTILE): $(call static_objects,$(wildcard tests/attack/hostile/*.c))
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(QUIET)$(CC) $(STATIC_LINK) -o $@ $^
 .SECONDARY:
 
 # ---- benchmarks and fuzzers --------------------------------------------------------------------------------
