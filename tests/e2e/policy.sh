@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Credentials and rules about requests, as a user meets them: what is missing is said before the launch, the agent works
 # without ever having the value, changes reach it while it runs, and every refusal explains itself.
-# variants: qemu runc
+# variants: qemu runc runsc
 . "$(dirname "$0")/../lib/world.bash"
 . "$(dirname "$0")/../lib/tap.bash"
 world_enter "$@"
