@@ -93,6 +93,8 @@ static int take_detector(const struct bt_yaml *item, struct direction directions
                             item, "except", error);
     if (result == 0)
         result = check_pattern(item, entry.pattern, direction->flags, error);
+    if (result == 0 && !is_inbound && strstr(entry.pattern, "\\s") != NULL)
+        result = bt_yaml_fail(item, error, NULL, "\\s has bytes that no span has: [ \\t] or [ \\t\\r\\n]");
     if (result == 0)
         direction->entries[direction->count++] = entry;
     return result;
