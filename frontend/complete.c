@@ -189,10 +189,7 @@ static void bt_complete_operand(struct bt_completion *completion, const struct b
             bt_complete_words(completion, "build list rm");
         else
             bt_complete_images(completion);
-    } else if (strcmp(command->name, "freeze") == 0) {
-        if (index == 0)
-            bt_complete_agents(completion, "");
-    } else if (strcmp(command->name, "steer") == 0) {
+    } else if (strcmp(command->name, "freeze") == 0 || strcmp(command->name, "steer") == 0) {
         if (index == 0)
             bt_complete_agents(completion, "");
     } else if (strncmp(operands, "<agent>", 7) == 0) {

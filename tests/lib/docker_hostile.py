@@ -327,16 +327,24 @@ OWN_KERNEL = "gVisor's own kernel grants this to itself; the host's never hears 
 BOTH = ("agent", "root")
 GOES_FIRST = "agent: when memory is short it goes before its container's first process, and that before the host's"
 
+# No profile may name these: they reach into the kernel, other processes, mounts, keys, the machine's clock or its memory.
+NEVER = set("""acct add_key adjtimex bpf chroot clock_adjtime clock_settime clone3 delete_module fanotify_init fanotify_mark
+    finit_module fsconfig fsmount fsopen fspick get_mempolicy init_module io_uring_enter io_uring_register io_uring_setup ioperm
+    iopl kcmp kexec_file_load kexec_load keyctl lookup_dcookie mbind memfd_secret migrate_pages modify_ldt mount mount_setattr
+    move_mount move_pages name_to_handle_at open_by_handle_at open_tree perf_event_open pidfd_getfd pivot_root process_madvise
+    process_mrelease process_vm_readv process_vm_writev quotactl quotactl_fd reboot request_key set_mempolicy setdomainname setns
+    sethostname settimeofday swapoff swapon syslog umount2 unshare userfaultfd vhangup""".split())
+
 
 def refused_calls():
-    """All system calls of this machine that the profile does not name, {name: number}."""
+    """All system calls of this machine that the profile does not name, and NEVER, {name: number}."""
     text = subprocess.run(["gcc", "-E", "-dM", "-include", "sys/syscall.h", "-"], input="", capture_output=True, text=True, check=True).stdout
     known = {name: int(number) for name, number in re.findall(r"^#define __NR_(\w+) (\d+)$", text, re.M)}
     profile = json.load(open("/opt/source/backends/docker_seccomp.json", encoding="utf-8"))
     allowed = {name for entry in profile["syscalls"] if entry["action"] == "SCMP_ACT_ALLOW" and "args" not in entry for name in entry["names"]}
     # Those that depend on their arguments are tried by name elsewhere.
     conditional = {name for entry in profile["syscalls"] if "args" in entry for name in entry["names"]}
-    return {name: number for name, number in known.items() if name not in allowed | conditional}
+    return {name: number for name, number in known.items() if name not in allowed | conditional or name in NEVER}
 
 
 def right_cases():

@@ -157,7 +157,7 @@ static void try_raise(char **words)
 {
     static const struct {
         const char *name;
-        int resource;
+        __rlimit_resource_t resource;
     } limits[] = {{"descriptors", RLIMIT_NOFILE}, {"core", RLIMIT_CORE},      {"memlock", RLIMIT_MEMLOCK},
                   {"queues", RLIMIT_MSGQUEUE},    {"nice", RLIMIT_NICE},      {"realtime", RLIMIT_RTPRIO},
                   {"signals", RLIMIT_SIGPENDING}, {"processes", RLIMIT_NPROC}};
