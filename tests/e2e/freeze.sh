@@ -31,7 +31,7 @@ check_status "nobody is frozen" 4 "no agent" berth freeze nobody
 check_status "not under a name of berth's" 64 "is berth's own" berth freeze first shell
 check_status "not under a name that is a path" 64 "cannot be the name" berth freeze first ../../x
 if [ "$is_docker" ]; then
-    skip "a machine that runs" "a volume can be read while a container runs"
+    skip "a machine that runs" "impossible: a volume can be read while a container runs"
     berth exec first -- sh -c 'printf "before %s" "${HTTPS_PROXY##*agent:}" > ~/leak; sync'
     check_status "not with its token" 1 "holds the token" berth freeze first
     berth exec first -- sh -c 'head -c 65500 /dev/zero > ~/leak; printf "agent:%s" "$(printf %s "${HTTPS_PROXY##*agent:}" | cut -d@ -f1)" | base64 -w0 >> ~/leak; sync'
@@ -41,7 +41,7 @@ if [ "$is_docker" ]; then
 else
     check_status "a machine that runs" 1 "stop it first" berth freeze first
     for case in "not with its token" "nor as it is sent" "nothing is left of these"; do
-        skip "$case" "the token of a machine that has ended is nothing any more"
+        skip "$case" "impossible: the token of a machine that has ended is nothing any more"
     done
 fi
 
@@ -111,7 +111,7 @@ if [ "$is_docker" ]; then
             'len([c for c in d if c["Labels"].get("berth.role") == "agent"])') $(curl -s --unix-socket /run/docker.sock \
             http://localhost/volumes | json 'len([v for v in d["Volumes"] or [] if v["Labels"].get("berth.role") == "agent"])')"
 else
-    skip "nothing of it is left in the engine" "there is none"
+    skip "nothing of it is left in the engine" "impossible: there is none"
 fi
 check "down" berth down
 finish
