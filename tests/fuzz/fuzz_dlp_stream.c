@@ -1,6 +1,8 @@
 /* Bodies through filters. The first bytes choose direction, action, coding and how the body is cut.
- * Invariants: whatever the cut, the verdict is the same; what passes has its length, and differs only by
- * asterisks; the agent's secret is never in it; what is held stays within its bound. */
+ * Invariants: whatever the cut, the verdict is the same (but for requests that ask: where a value begins in a
+ * chain of them depends on what is still held, and BT_MATCHES_MAX of them are a block); what passes has its
+ * length, and differs only by asterisks; the agent's secret is never in it; what is held stays within its
+ * bound. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,14 +82,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t length = size - 2;
     struct outcome whole = run(&settings, is_request, body, length, 0);
     struct outcome cut = run(&settings, is_request, body, length, 1 + data[1]);
-    if (whole.verdict != cut.verdict)
+    bool is_asking = is_request && settings.dlp.outbound == BT_DLP_OUTBOUND_SUPERVISE;
+    if (whole.verdict != cut.verdict && !is_asking)
         abort();
     check_bytes(&whole, body, length, may_differ);
     check_bytes(&cut, body, length, may_differ);
-    if (whole.verdict == BT_FILTER_PASS && length != 0 &&
+    if (whole.verdict == BT_FILTER_PASS && cut.verdict == BT_FILTER_PASS && length != 0 &&
         memcmp(evbuffer_pullup(whole.out, -1), evbuffer_pullup(cut.out, -1), length) != 0)
         abort();
-    bool is_asking = is_request && settings.dlp.outbound == BT_DLP_OUTBOUND_SUPERVISE;
     size_t passed = evbuffer_get_length(cut.out);
     if (is_searched && !is_asking && passed != 0 &&
         memmem(evbuffer_pullup(cut.out, -1), passed, secret, sizeof(secret) - 1) != NULL)
