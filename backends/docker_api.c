@@ -100,6 +100,21 @@ int bt_docker_call(const struct bt_docker *docker, const char *method, const cha
     return 0;
 }
 
+int bt_docker_transfer(const struct bt_docker *docker, const struct bt_http_request *request,
+                       struct bt_buffer *ret_answer, struct bt_error *error)
+{
+    bt_auto_free char *full = bt_string_format("/v%s%s", docker->version, request->path);
+    bt_auto_buffer own = {0};
+    struct bt_buffer *answer = ret_answer != NULL ? ret_answer : &own;
+    struct bt_http_request whole = *request;
+    long status = 0;
+    whole.socket_path = docker->socket_path;
+    whole.path = full;
+    int result = bt_http_call(&whole, &status, answer, error);
+    return result == 0 && status >= 400 ? bt_docker_fail(status, answer->data, answer->length, error)
+                                        : result;
+}
+
 int bt_docker_stream(const struct bt_docker *docker, const char *path, const json_t *body, int *ret_fd,
                      struct bt_error *error)
 {

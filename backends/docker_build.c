@@ -100,35 +100,29 @@ static ssize_t give_context(void *context, char *ret_data, size_t size)
 
 /* Its steps have no network: they run outside of the gateway. Nothing is asked of a registry that the engine
  * has already. */
-static char *build_path(const struct bt_docker *docker, const char *base)
+static char *build_path(const char *base)
 {
     json_t *arguments = json_pack("{s:s}", "BERTH_BASE", base);
     bt_auto_free char *text = json_dumps(arguments, JSON_COMPACT);
     bt_auto_free char *encoded = bt_docker_encode(text);
     json_decref(arguments);
     return bt_string_format(
-        "/v%s/build?version=1&networkmode=none&rm=1&forcerm=1&dockerfile=.berth-dockerfile&"
-        "buildargs=%s",
-        docker->version, encoded);
+        "/build?version=1&networkmode=none&rm=1&forcerm=1&dockerfile=.berth-dockerfile&buildargs=%s",
+        encoded);
 }
 
 static int run_builder(const struct bt_docker *docker, const char *base, struct building *building,
                        struct bt_error *error)
 {
-    bt_auto_free char *path = build_path(docker, base);
-    const struct bt_http_request request = {.socket_path = docker->socket_path,
-                                            .method = "POST",
+    bt_auto_free char *path = build_path(base);
+    const struct bt_http_request request = {.method = "POST",
                                             .path = path,
                                             .content_type = "application/x-tar",
                                             .read_body = give_context,
                                             .take_body = take_log,
                                             .context = building};
-    bt_auto_buffer answer = {0};
-    long status = 0;
-    int result = bt_http_call(&request, &status, &answer, error);
+    int result = bt_docker_transfer(docker, &request, NULL, error);
     bt_buffer_free(&building->log.line);
-    if (result == 0 && status >= 400)
-        result = bt_docker_fail(status, answer.data, answer.length, error);
     if (result < 0)
         return bt_error_prefix(error, "cannot build the image");
     if (building->log.failure[0] != '\0')
@@ -160,17 +154,10 @@ static int take_export(void *context, const void *data, size_t length)
 static int export_container(const struct bt_docker *docker, const char *container, struct export_sink *sink,
                             struct bt_error *error)
 {
-    bt_auto_free char *path = bt_string_format("/v%s/containers/%s/export", docker->version, container);
-    const struct bt_http_request request = {.socket_path = docker->socket_path,
-                                            .method = "GET",
-                                            .path = path,
-                                            .take_body = take_export,
-                                            .context = sink};
-    bt_auto_buffer answer = {0};
-    long status = 0;
-    int result = bt_http_call(&request, &status, &answer, error);
-    if (result == 0 && status >= 400)
-        result = bt_docker_fail(status, answer.data, answer.length, error);
+    bt_auto_free char *path = bt_string_format("/containers/%s/export", container);
+    const struct bt_http_request request = {
+        .method = "GET", .path = path, .take_body = take_export, .context = sink};
+    int result = bt_docker_transfer(docker, &request, NULL, error);
     return result < 0 ? bt_error_prefix(error, "cannot take the built image out of the engine") : 0;
 }
 

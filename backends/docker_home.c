@@ -100,18 +100,10 @@ static int fail_save(int result, const struct bt_freeze *freeze, struct bt_error
 static int read_home(const struct bt_docker *docker, const char *reader, struct sink *sink,
                      struct bt_error *error)
 {
-    bt_auto_free char *path =
-        bt_string_format("/v%s/containers/%s/archive?path=" HOME "/.", docker->version, reader);
-    const struct bt_http_request request = {.socket_path = docker->socket_path,
-                                            .method = "GET",
-                                            .path = path,
-                                            .take_body = take_tar,
-                                            .context = sink};
-    bt_auto_buffer answer = {0};
-    long status = 0;
-    int result = bt_http_call(&request, &status, &answer, error);
-    if (result == 0 && status >= 400)
-        result = bt_docker_fail(status, answer.data, answer.length, error);
+    bt_auto_free char *path = bt_string_format("/containers/%s/archive?path=" HOME "/.", reader);
+    const struct bt_http_request request = {
+        .method = "GET", .path = path, .take_body = take_tar, .context = sink};
+    int result = bt_docker_transfer(docker, &request, NULL, error);
     if (result == 0 && ftruncate(sink->fd, (off_t)sink->bytes) < 0)
         result = bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot write the copy: %s", strerror(errno));
     return fail_save(result, sink->freeze, error);
@@ -185,22 +177,16 @@ int bt_docker_home_fill(const struct bt_docker *docker, const struct bt_guest_pl
     char name[BT_DOCKER_NAME_SIZE];
     bt_docker_name(&plan->identity, name);
     bt_auto_free char *file = bt_string_format("%s/" FILE_NAME, plan->home_folder);
-    bt_auto_free char *path =
-        bt_string_format("/v%s/containers/%s/archive?path=" HOME, docker->version, name);
+    bt_auto_free char *path = bt_string_format("/containers/%s/archive?path=" HOME, name);
     bt_auto_fd fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return bt_fail(error, BT_EXIT_ERROR, errno, "freeze the agent again, or use another image",
                        "cannot read the home of the image, %s: %s", file, strerror(errno));
-    const struct bt_http_request request = {.socket_path = docker->socket_path,
-                                            .method = "PUT",
+    const struct bt_http_request request = {.method = "PUT",
                                             .path = path,
                                             .content_type = "application/x-tar",
                                             .read_body = give_tar,
                                             .context = &fd};
-    bt_auto_buffer answer = {0};
-    long status = 0;
-    int result = bt_http_call(&request, &status, &answer, error);
-    if (result == 0 && status >= 400)
-        result = bt_docker_fail(status, answer.data, answer.length, error);
+    int result = bt_docker_transfer(docker, &request, NULL, error);
     return result < 0 ? bt_error_prefix(error, "cannot fill the home of the agent") : 0;
 }

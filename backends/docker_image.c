@@ -157,20 +157,16 @@ static int import(const struct bt_docker *docker, const char *name, const char *
     bt_auto_free char *repository = bt_string_copy(name);
     char *tag = strchr(repository, ':');
     bt_auto_buffer answer = {0};
-    long status = 0;
     *tag++ = '\0';
     bt_auto_free char *path = bt_string_format(
-        "/v%s/images/create?fromSrc=-&repo=%s&tag=%s&changes=LABEL%%20" BT_DOCKER_LABEL_IMAGE "%%3D%s",
-        docker->version, repository, tag, digest);
-    const struct bt_http_request request = {.socket_path = docker->socket_path,
-                                            .method = "POST",
+        "/images/create?fromSrc=-&repo=%s&tag=%s&changes=LABEL%%20" BT_DOCKER_LABEL_IMAGE "%%3D%s",
+        repository, tag, digest);
+    const struct bt_http_request request = {.method = "POST",
                                             .path = path,
                                             .content_type = "application/x-tar",
                                             .read_body = read_tar,
                                             .context = source};
-    int result = bt_http_call(&request, &status, &answer, error);
-    if (result == 0 && status >= 400)
-        return bt_docker_fail(status, answer.data, answer.length, error);
+    int result = bt_docker_transfer(docker, &request, &answer, error);
     return result < 0 ? result : check_answer(&answer, error);
 }
 

@@ -59,6 +59,12 @@ int bt_docker_accounts_check(struct bt_error *error);
  * address, -EACCES, -EINVAL refused as wrong, -EIO others; the message holds what the engine said. */
 int bt_docker_call(const struct bt_docker *docker, const char *method, const char *path, json_t *body,
                    json_t **ret_answer, struct bt_error *error);
+/* One whose bodies are streams: request without a socket, its path below the version. ret_answer: of a
+ * success, where take_body is NULL; owned by the caller; NULL: nobody looks. Errors as above, and those of
+ * the functions of request. */
+struct bt_http_request;
+int bt_docker_transfer(const struct bt_docker *docker, const struct bt_http_request *request,
+                       struct bt_buffer *ret_answer, struct bt_error *error);
 /* The error for a status of 400 or more. doing: "cannot <doing>". */
 int bt_docker_fail(long status, const char *answer, size_t length, struct bt_error *error);
 /* Turns a call (POST) into a stream. -ENOENT and the like as above. */
