@@ -283,7 +283,7 @@ static void t_disk_stops_its_producer(void **state)
 {
     struct world *world = *state;
     struct bt_error error = {0};
-    install_fake(world, "trap 'kill $!; echo stopped > $W/stopped; exit 1' TERM\n"
+    install_fake(world, "trap 'kill -9 $!; echo stopped > $W/stopped; exit 1' TERM\n"
                         "truncate -s 100M $W/large; tar -C $W -c large & wait; sleep 20 & wait");
     assert_int_equal(build_disk(world, &error), -ENOSPC);
     assert_contains(error.message, "too small");
@@ -404,7 +404,7 @@ static void t_image_killed_builder_leaves_nothing(void **state)
     bt_auto_free struct bt_image *list = NULL;
     size_t count;
     int status;
-    install_fake(world, "trap 'kill $!; echo stopped > $W/stopped; exit 1' TERM\n"
+    install_fake(world, "trap 'kill -9 $!; echo stopped > $W/stopped; exit 1' TERM\n"
                         "cat $W/root.tar; echo ready > $TMPDIR/file; sleep 20 & echo ready > $W/ready; wait");
     pid_t builder = start_builder(world);
     wait_for_text(world, "ready");
