@@ -162,8 +162,8 @@ int bt_keeper_command_status(struct bt_keeper_agent *agent, int *ret_exit_status
         (void)fprintf(stderr, "cannot ask whether the agent's terminal lives: %s\n", error.message);
         return 1; /* the guest's end, if it is one, is told by other means */
     }
-    if (status !=
-        NO_SESSION) /* 0, or no answer: an agent that took all processes or memory lets nobody ask */
+    /* Another status is no answer: an agent that took all processes or memory lets nobody ask. */
+    if (status != NO_SESSION)
         return 1;
     *ret_exit_status = 0;
     return 0;

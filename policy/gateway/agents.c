@@ -341,8 +341,8 @@ void bt_agents_hear(struct bt_agents *agents, uint32_t address, const char *dige
     struct bt_agent *agent = bt_agents_get(agents, address);
     if (agent == NULL || agent->is_asking)
         return;
-    bool is_new = agent->is_known && bt_clock_ms() < agent->fresh_until_ms;
-    if (!is_new || !is_token_confirmed(agent, digest))
+    bool is_fresh = agent->is_known && bt_clock_ms() < agent->fresh_until_ms;
+    if (!is_fresh || !is_token_confirmed(agent, digest))
         ask(agents, agent, digest, true);
 }
 

@@ -14,6 +14,9 @@
 
 #define BT_BUDGET_REASON "the gateway's memory is short, and this agent holds more than its share of it"
 
+/* About what TLS takes for a connection (OpenSSL 3), in bytes. */
+#define BT_BUDGET_TLS (24U * 1024)
+
 /* The budget of each of so many processes in a guest or container of memory bytes; 0: that is too little. */
 size_t bt_budget_of(uint64_t memory, unsigned workers);
 

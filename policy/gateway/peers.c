@@ -50,7 +50,6 @@ int bt_peers_join(struct bt_peers *peers, unsigned own, struct event_base *base,
 {
     if (peers->count < 2)
         return 0;
-    peers->own = own;
     peers->on_word = on_word;
     peers->context = context;
     bt_fd_close(&peers->tell_fds[own]);

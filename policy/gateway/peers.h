@@ -15,7 +15,7 @@
 #include "policy/rules/service.h"
 
 struct bt_peers {
-    unsigned count, own;
+    unsigned count;
     int tell_fds[BT_SERVICE_WORKERS_MAX]; /* -1: this worker's own, or there is none */
     int hear_fds[BT_SERVICE_WORKERS_MAX]; /* -1 after bt_peers_join but for its own */
     struct event *event;

@@ -133,11 +133,10 @@ void bt_session_start(struct bt_gateway *gateway, evutil_socket_t fd, uint32_t a
  */
 
 #define SESSION_SIZE (4U * 1024) /* itself, its codec, its events */
-#define TLS_SIZE (24U * 1024)
 
 size_t bt_session_weight(const struct bt_session *session)
 {
-    size_t held = SESSION_SIZE + (session->is_tls ? TLS_SIZE : 0);
+    size_t held = SESSION_SIZE + (session->is_tls ? BT_BUDGET_TLS : 0);
     const struct bt_exchange *exchange;
     if (session->channel != NULL)
         held += bt_channel_weight(session->channel);

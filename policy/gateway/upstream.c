@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "policy/gateway/budget.h"
 #include "policy/gateway/clock.h"
 #include "policy/gateway/dial.h"
 #include "policy/gateway/http1_codec.h"
@@ -436,7 +437,6 @@ void bt_upstreams_retire(struct bt_upstreams *upstreams, const struct bt_agent *
 }
 
 #define UPSTREAM_SIZE (4U * 1024)
-#define TLS_SIZE (24U * 1024)
 
 void bt_upstreams_weigh(struct bt_upstreams *upstreams)
 {
@@ -447,7 +447,7 @@ void bt_upstreams_weigh(struct bt_upstreams *upstreams)
             struct bt_agent *agent = bt_agents_get(upstreams->gateway->agents, upstream->agent_address);
             if (agent == NULL || agent->session_count == 0)
                 continue;
-            agent->weight += UPSTREAM_SIZE + (upstream->is_tls ? TLS_SIZE : 0) +
+            agent->weight += UPSTREAM_SIZE + (upstream->is_tls ? BT_BUDGET_TLS : 0) +
                              (upstream->http2 != NULL ? bt_http2_weight(upstream->http2) : 0);
         }
     }

@@ -24,7 +24,7 @@ static struct bt_paths paths;
 static int set_up(void **state)
 {
     (void)state;
-    (void)snprintf(paths.state, sizeof paths.state, "/tmp/test_frozen.XXXXXX");
+    (void)snprintf(paths.state, sizeof paths.state, "/tmp/test_own_images.XXXXXX");
     return mkdtemp(paths.state) == NULL;
 }
 
