@@ -244,13 +244,31 @@ const struct bt_stream_events bt_exchange_agent_events = {
 /* ---- from the upstream ------------------------------------------------------------------------------------
  */
 
+#define INTERIM_SIZE 64 /* of a head without fields: 1024 of those is more than 20 minutes of progress */
+
+/* Interim answers go to the agent whether it reads or not, so there is an end to them: all together may be as
+ * large as one head. */
+static bool is_interim_excess(struct bt_exchange *exchange, const struct bt_message *head)
+{
+    exchange->interim_size += INTERIM_SIZE + head->reason.length;
+    for (size_t i = 0; i < head->field_count; i++)
+        exchange->interim_size += head->fields[i].name.length + head->fields[i].value.length;
+    return exchange->interim_size > BT_HTTP_HEAD_MAX;
+}
+
 static void on_upstream_head(void *context, struct bt_stream *stream, const struct bt_message *head)
 {
+    static const struct bt_refusal excess = {
+        502, "bad-response", "the host sent too many interim answers (1xx)", "try again later"};
     struct bt_exchange *exchange = context;
     bool is_final = head->status >= 200 || head->status == 101;
     struct bt_message filtered;
     (void)stream;
     exchange->left_ms = 0;
+    if (!is_final && is_interim_excess(exchange, head)) {
+        bt_exchange_refuse(exchange, &excess);
+        return;
+    }
     if (exchange->response.filter != NULL) {
         filtered = *head;
         if (!bt_exchange_filter_response(exchange, &filtered))

@@ -41,7 +41,8 @@ struct bt_exchange {
     uint32_t generation;
     uint64_t policy_version; /* the filters look for the secrets of this one */
     int64_t since_ms;
-    int64_t left_ms; /* since when its client's direction is over and its host silent; 0: not so */
+    size_t interim_size; /* of the interim answers so far */
+    int64_t left_ms;     /* since when its client's direction is over and its host silent; 0: not so */
     struct bt_half request, response;
     bool is_authorised; /* the policy allowed it once */
     struct bt_approval_wait approval;

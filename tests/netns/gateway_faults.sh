@@ -105,6 +105,8 @@ for fault in half half-close half-reset half-chunk bad-chunk long-chunk; do
 done
 equal "a length beyond measure" bad-response "$(rule http://allowed.example:8080/huge)"
 equal "two lengths" bad-response "$(rule http://allowed.example:8080/both)"
+equal "some interim answers" "at last" "$(fetch http://allowed.example:8080/interim/20)"
+equal "interim answers without end" bad-response "$(rule http://allowed.example:8080/interim/5000)"
 equal "more than was announced is not passed on" one "$(fetch http://allowed.example:8080/more)"
 check "they are recorded" eventually recorded bad-response
 
