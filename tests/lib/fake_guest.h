@@ -14,8 +14,9 @@
 #define BT_TEST_GUESTS_MAX 32
 
 /* Makes this process root of network and mount namespaces of its own: directly as root, else by executing
- * itself again below unshare(1). Returns 0, or -errno. */
-int bt_test_enter_namespaces(char **argv);
+ * itself again below unshare(1). Where that cannot be it prints that the tests are skipped, and returns
+ * false. */
+bool bt_test_enter_namespaces(char **argv);
 
 /* A further network namespace, its loopback up. The caller closes the descriptor; that ends the namespace. */
 int bt_test_namespace_create(void);

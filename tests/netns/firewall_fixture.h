@@ -6,25 +6,22 @@
 #ifndef BERTH_TESTS_NETNS_FIREWALL_FIXTURE_H
 #define BERTH_TESTS_NETNS_FIREWALL_FIXTURE_H
 
-#include "helper/kernel.h"
-#include "tests/lib/fake_guest.h"
-#include <arpa/inet.h>
-#include <cmocka.h>
-#include <errno.h>
-#include <linux/if_tun.h>
-#include <net/if.h>
-#include <net/if_arp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/resource.h>
-#include <time.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#include "helper/kernel.h"
+#include "tests/lib/fake_guest.h"
 
 #define ALICE 1000U
 #define BOB 1001U
@@ -332,5 +329,18 @@ static inline void assert_datagram(int from_ns, uint32_t uid, uint32_t address, 
     close(server);
     close(client);
 }
+
+/* Of everybody in this network namespace. */
+static inline unsigned tracked_flows(void)
+{
+    unsigned count = 0;
+    FILE *file = fopen("/proc/sys/net/netfilter/nf_conntrack_count", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%u", &count), 1);
+    fclose(file);
+    return count;
+}
+
+#define WITH_CAST(name) cmocka_unit_test_setup_teardown(name, raise_curtain, drop_curtain)
 
 #endif

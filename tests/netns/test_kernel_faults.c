@@ -382,11 +382,8 @@ static void t_wrong_arguments(void **state)
 int main(int argc, char **argv)
 {
     (void)argc;
-    int error = bt_test_enter_namespaces(argv);
-    if (error < 0) {
-        printf("1..0 # SKIP namespaces cannot be made here: %s\n", strerror(-error));
+    if (!bt_test_enter_namespaces(argv))
         return 0;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_wrong_arguments),
         cmocka_unit_test(t_name_is_taken),

@@ -188,11 +188,8 @@ static void t_upgrade_sees_other_hooks(void **state)
 int main(int argc, char **argv)
 {
     (void)argc;
-    int error = bt_test_enter_namespaces(argv);
-    if (error < 0) {
-        printf("1..0 # SKIP namespaces cannot be made here: %s\n", strerror(-error));
+    if (!bt_test_enter_namespaces(argv))
         return 0;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_upgrade_other_versions),
         cmocka_unit_test(t_upgrade_older_table),
