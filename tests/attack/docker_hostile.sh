@@ -2,12 +2,7 @@
 # A hostile container: every way out of it that is known, tried from inside as the agent and as root, and judged by what is
 # seen outside of it (tests/lib/docker_hostile.py). The attacker is the program of tests/attack/hostile/.
 # variants: runc
-export BERTH_TEST_BACKEND=docker
-. "$(dirname "$0")/../lib/world.bash"
-. "$(dirname "$0")/../lib/engine.bash"
-. "$(dirname "$0")/../lib/tap.bash"
-world_enter "$@"
-world_start || exit 1
+. "$(dirname "$0")/../lib/docker_world.bash"
 
 # A host with an address of IPv6, since what there is none of cannot be reached either.
 ip -6 addr add 2001:db8::2/64 dev uplink nodad

@@ -1,10 +1,6 @@
 #!/usr/bin/env bash
 # The docker backend from one end to the other: an agent in a container of a real engine.
-export BERTH_TEST_BACKEND=docker
-. "$(dirname "$0")/../lib/world.bash"
-. "$(dirname "$0")/../lib/tap.bash"
-world_enter "$@"
-world_start || exit 1
+. "$(dirname "$0")/../lib/docker_world.bash"
 
 berth spawn --backend docker shell -- uname -a >"$WORLD/out" 2>"$WORLD/err"
 equal "a command in a container" 0 $?
@@ -12,12 +8,6 @@ equal "a command in a container" 0 $?
 check "says what it says" grep -q '^Linux ' "$WORLD/out"
 equal "list knows how it ended" 1 "$(berth list | grep -c 'exited (0).* docker')"
 
-engine() { # PATH: what the engine answers
-    curl -s --unix-socket /run/docker.sock "http://localhost$1"
-}
-count() { # KIND-PATH EXPRESSION: over the document d
-    engine "$1" | python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$2"
-}
 state=/home/1000/.local/state/berth
 
 # ---- what the engine stores, and what holds a container ----

@@ -1,68 +1,12 @@
 #!/usr/bin/env bash
 # Engines that cannot serve: each says what failed, why and what to do, with its status, and leaves nothing behind. Between
 # berth and the engine stands a socket that answers what it is told to, and passes everything else on.
-export BERTH_TEST_BACKEND=docker
-. "$(dirname "$0")/../lib/world.bash"
-. "$(dirname "$0")/../lib/engine.bash"
-. "$(dirname "$0")/../lib/tap.bash"
-world_enter "$@"
-world_start || exit 1
+. "$(dirname "$0")/../lib/docker_world.bash"
 
-cat >"$WORLD/liar.py" <<'END_OF_LIAR'
-"""Passes connections on to the engine; a request that is as the file "lie" says (METHOD, PATH, STATUS, BODY, a line each) is
-answered as it says."""
-import os, socket, sys, threading
-ours, theirs, lie = sys.argv[1:]
-
-def pump(source, target):
-    try:
-        while data := source.recv(65536):
-            target.sendall(data)
-    except OSError:
-        pass
-    for end, how in ((target, socket.SHUT_WR), (source, socket.SHUT_RD)):
-        try:
-            end.shutdown(how)
-        except OSError:
-            pass
-
-def serve(client):
-    engine = socket.socket(socket.AF_UNIX)
-    try:
-        data = client.recv(65536)
-        method, path = data.decode(errors="replace").split(" ")[:2]
-        wanted = open(lie).read().split("\n", 3) if os.path.exists(lie) else []
-        if wanted and method == wanted[0] and wanted[1] in path:
-            body = wanted[3].encode()
-            client.sendall(f"HTTP/1.1 {wanted[2]} As told\r\nContent-Type: application/json\r\nConnection: close\r\n"
-                           f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            client.shutdown(socket.SHUT_WR)
-            while client.recv(65536):
-                pass
-        else:
-            engine.connect(theirs)
-            engine.sendall(data)
-            back = threading.Thread(target=pump, args=(engine, client))
-            back.start()
-            pump(client, engine)
-            back.join()
-    except (OSError, ValueError):
-        pass
-    client.close()
-    engine.close()
-
-listener = socket.socket(socket.AF_UNIX)
-listener.bind(ours)
-os.chmod(ours, 0o666)
-listener.listen(64)
-while True:
-    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
-END_OF_LIAR
-python3 "$WORLD/liar.py" /run/liar.sock /run/docker.sock "$WORLD/lie" &
-check "the socket that lies" eventually curl -sf --unix-socket /run/liar.sock -o /dev/null http://localhost/_ping
+check "a socket before the engine's" engine_socket /run/liar.sock
 
 at() { as 1000 env DOCKER_HOST="$1" berth "${@:2}" </dev/null; }
-tells() { printf '%s\n' "$@" >"$WORLD/lie.new" && mv "$WORLD/lie.new" "$WORLD/lie"; } # METHOD PATH STATUS BODY
+tells() { order "answer $1 $2 $3" "$4"; } # METHOD PATH STATUS BODY
 bridges() { find /sys/class/net -name 'berthd*' | wc -l; }
 is_clean() { # WHAT BRIDGES
     equal "$1: nothing is left behind" "0 0 0, 0 listed, 0 folders, $2 bridges" \
@@ -86,9 +30,7 @@ is_clean "missing" 0
 python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.bind("/run/dead.sock")'
 chmod 666 /run/dead.sock
 fails "not running" "dead.sock does not answer: Connection refused" "systemctl start docker" unix:///run/dead.sock
-cp -p "$WORLD/liar.py" "$WORLD/closed.py"
-python3 "$WORLD/closed.py" /run/closed.sock /run/docker.sock "$WORLD/none" &
-check "a socket that is root's" eventually test -S /run/closed.sock
+check "a socket that is root's" engine_socket /run/closed.sock
 chmod 600 /run/closed.sock
 fails "not permitted" "closed.sock does not answer: Permission denied" "group docker" unix:///run/closed.sock
 fails "remote, by tcp" "DOCKER_HOST names an engine by tcp" "unset it, or use --backend qemu" tcp://198.51.100.2:2375
@@ -107,7 +49,7 @@ fails "Docker Desktop" "is Docker Desktop: its networks are in a virtual machine
 is_clean "of a wrong kind" 0
 
 # ---- a pool that is somebody else's ----
-rm -f "$WORLD/lie"
+rm -f "$WORLD/order"
 curl -s --unix-socket /run/docker.sock -H 'Content-Type: application/json' -o "$WORLD/made" http://localhost/networks/create \
     -d '{"Name": "squatter", "IPAM": {"Config": [{"Subnet": "10.242.0.0/19"}]}}'
 equal "somebody's network has the addresses of the pool" 1 "$(count /networks "len([n for n in d if n['Name']=='squatter'])")"
@@ -121,7 +63,7 @@ pair=$(bridges)
 refuses() { # WHAT METHOD PATH WORDS HINT
     tells "$2" "$3" 500 "{\"message\":\"$4\"}"
     fails "$1" "refused \(500\): $4" "$5" "$liar"
-    rm -f "$WORLD/lie"
+    rm -f "$WORLD/order"
     is_clean "$1" "$pair"
 }
 refuses "out of space for a volume" POST /volumes/create "mkdir /var/lib/docker/volumes/x: no space left on device" "docker system df"

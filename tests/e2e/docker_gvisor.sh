@@ -1,10 +1,7 @@
 #!/usr/bin/env bash
 # isolation: gvisor: an agent in a container whose kernel is gVisor's. The engine of this test has it registered.
-export BERTH_TEST_BACKEND=docker BERTH_TEST_RUNTIME=runsc
-. "$(dirname "$0")/../lib/world.bash"
-. "$(dirname "$0")/../lib/tap.bash"
-world_enter "$@"
-world_start || exit 1
+export BERTH_TEST_RUNTIME=runsc
+. "$(dirname "$0")/../lib/docker_world.bash"
 
 config=/home/1000/.config/berth
 sed 's/^resources:/isolation: gvisor\nresources:/' $config/bottles/dev.yaml >$config/bottles/apart.yaml

@@ -1,15 +1,8 @@
 #!/usr/bin/env bash
 # Images of the user's own making: a Dockerfile, or a folder that is laid over berth's image, named in a bottle.
-export BERTH_TEST_BACKEND=docker
-. "$(dirname "$0")/../lib/world.bash"
-. "$(dirname "$0")/../lib/tap.bash"
-world_enter "$@"
-world_start || exit 1
+. "$(dirname "$0")/../lib/docker_world.bash"
 
-berth() { as 1000 berth "$@" </dev/null; }
-engine() { curl -s --unix-socket /run/docker.sock "http://localhost$1"; }
-json() { python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
-images_of_engine() { engine '/images/json?all=1' | json 'len(d)'; }
+images_of_engine() { count '/images/json?all=1' 'len(d)'; }
 at_terminal() { # ANSWER ARGUMENT...: a person starts the agent
     local answer=$1
     shift

@@ -1,11 +1,6 @@
 #!/usr/bin/env bash
 # Many agents in containers: twenty launched at once, fifty launched and removed without a trace.
-export BERTH_TEST_BACKEND=docker
-. "$(dirname "$0")/../lib/world.bash"
-. "$(dirname "$0")/../lib/engine.bash"
-. "$(dirname "$0")/../lib/tap.bash"
-world_enter "$@"
-world_start || exit 1
+. "$(dirname "$0")/../lib/docker_world.bash"
 
 leases() { berth status --json | json 'd["helper"]["live"]'; }
 seconds() { echo $((($(date +%s%N) - $1) / 1000000000)); }
