@@ -89,4 +89,30 @@ docker_start_again
 check "the engine started again: all is well" at "$liar" spawn dev --name fine -- true
 check "removed" berth rm fine --yes
 check "down" berth down
+
+# ---- a host whose control groups hold no limit: version 2, with the controllers that the first version leaves to it ----
+mount -t cgroup2 none /sys/fs/cgroup || exit 1
+launch() { as 1000 berth spawn "$@" >"$WORLD/said" 2>&1 </dev/null; }
+if ! grep -qE '\<(memory|pids|cpu)\>' /sys/fs/cgroup/cgroup.controllers; then
+    kill "$DOCKER_PID"
+    docker_start_again
+    equal "the engine has control groups of version 2" 2 "$(count /info 'd["CgroupVersion"]')"
+    bottle() { printf 'egress:\n  routes:\n    - host: allowed.example\n%s\n' "$2" >"/home/1000/.config/berth/bottles/$1.yaml"; }
+    bottle unlimited ""
+    check "limits that nobody asked for stop no launch" launch shell --bottles unlimited --name free -- true
+    equal "each that does not hold is named" "cpus memory the number of processes" \
+        "$(sed -nE "s/^note: the container engine does not limit (.*): its host's control groups do not$/\1/p" "$WORLD/said" | sort | paste -sd' ')"
+    for limit in "memory: 512M" "cpus: 1"; do
+        bottle limited "resources: {$limit}"
+        check_status "one that was asked for is refused: ${limit%:*}" 2 \
+            "cannot hold the limit ${limit%:*} of the bottle: its host's control groups do not" berth spawn shell --bottles limited --background
+    done
+    check "removed" berth rm free --yes
+    check "down" berth down
+    kill "$DOCKER_PID"
+    wait "$DOCKER_PID"
+else
+    skip "limits that no control group holds" "impossible: version 2 has all controllers on this machine"
+fi
+umount /sys/fs/cgroup
 finish
