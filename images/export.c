@@ -13,17 +13,13 @@
 
 #include "images/accounts.h"
 #include "images/archive.h"
+#include "images/hard_links.h"
 
 #define PATH_SIZE 4096U
 #define DEPTH_MAX 64
 #define LINK_TARGET_MAX 4096U
 #define CHUNK_SIZE 65536U
-
-/* Files with more than one name, by inode: the path that came first. */
-struct seen {
-    ext2_ino_t inode;
-    char *path;
-};
+#define HARD_LINKS_SIZE_MAX (64UL << 20) /* some 400000 files of which names are still to come */
 
 struct export
 {
@@ -32,8 +28,7 @@ struct export
     const struct bt_image_export_options *options;
     uint64_t is_there;   /* bit i: the image has that name itself */
     uint64_t has_parent; /* bit i: it has the folder that the name lies in */
-    struct seen *seen;
-    size_t seen_count;
+    struct bt_hard_links hard_links;
     char path[PATH_SIZE];
     size_t path_length;
     int depth;
@@ -143,18 +138,16 @@ static int read_link(struct export *export, ext2_ino_t number, struct ext2_inode
     return 0;
 }
 
-/* The path under which this inode was written before, or NULL (it is remembered now). */
-static const char *earlier_name(struct export *export, ext2_ino_t inode)
+/* The path under which this file was written before, or NULL. */
+static const char *earlier_name(struct export *export, ext2_ino_t number, const struct ext2_inode *inode)
 {
-    for (size_t i = 0; i < export->seen_count; i++)
-        if (export->seen[i].inode == inode)
-            return export->seen[i].path;
-    struct seen *grown = realloc(export->seen, (export->seen_count + 1) * sizeof(*grown));
-    if (grown == NULL)
-        abort();
-    export->seen = grown;
-    grown[export->seen_count++] = (struct seen){inode, bt_string_copy(export->path)};
-    return NULL;
+    const char *earlier = NULL;
+    if (!LINUX_S_ISDIR(inode->i_mode) &&
+        bt_hard_links_meet(&export->hard_links, number, inode->i_links_count, export->path, &earlier) < 0)
+        export->result =
+            bt_fail(export->error, BT_EXIT_ERROR, EFBIG, "build it with fewer files that have several names",
+                    "cannot pass the image on: it has too many hard links");
+    return earlier;
 }
 
 static unsigned number_of(const struct export *export, unsigned id)
@@ -195,7 +188,7 @@ static int write_entry(struct export *export, ext2_ino_t number, struct ext2_ino
     unsigned type = inode->i_mode & (unsigned)S_IFMT;
     if (type != S_IFDIR && is_replaced(export, export->path))
         return 0;
-    const char *earlier = type != S_IFDIR && inode->i_links_count > 1 ? earlier_name(export, number) : NULL;
+    const char *earlier = earlier_name(export, number, inode);
     struct archive_entry *entry = archive_entry_new();
     archive_entry_set_pathname(entry, export->path);
     archive_entry_set_mode(entry, inode->i_mode);
@@ -281,9 +274,7 @@ static int export_ext4(struct export *export, const char *path)
         return fail_volume(export, path, code);
     int result = walk(export, EXT2_ROOT_INO);
     (void)ext2fs_close_free(&export->fs);
-    for (size_t i = 0; i < export->seen_count; i++)
-        free(export->seen[i].path);
-    free(export->seen);
+    bt_hard_links_free(&export->hard_links);
     return result;
 }
 
@@ -358,6 +349,7 @@ int bt_image_export(const struct bt_image *image, const struct bt_image_export_o
     export->options = options;
     export->error = error;
     export->tar_fd = tar_fd;
+    export->hard_links.size_max = HARD_LINKS_SIZE_MAX;
     if (archive_write_set_format_pax_restricted(archive) != ARCHIVE_OK ||
         archive_write_open(archive, export, NULL, write_block, NULL) != ARCHIVE_OK)
         (void)fail_archive(export);

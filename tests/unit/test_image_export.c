@@ -53,8 +53,10 @@ static int make_archive(int (*set_format)(struct archive *), bool has_hard_links
     assert_int_equal(archive_write_open_fd(archive, fd), ARCHIVE_OK);
     add(archive, "store", AE_IFDIR, "");
     add(archive, "store/bundle", AE_IFREG, "the image's own");
-    if (has_hard_links)
+    if (has_hard_links) {
         add_hard_link(archive, "store/second", "store/bundle");
+        add_hard_link(archive, "store/third", "store/second");
+    }
     add(archive, "store/folder", AE_IFDIR, "");
     add(archive, "store/folder/inside", AE_IFREG, "inside");
     add(archive, "tool", AE_IFREG, "tool");
@@ -181,6 +183,7 @@ static void t_disk(void **state)
     assert_int_equal(bt_buffer_add_text(&listing, "\n"), 0);
     list(world, additions, BT_ARRAY_LENGTH(additions), &listing);
     has(&listing, "store/second the image's own"); /* another name of what was replaced */
+    has(&listing, "store/third = store/second");
 }
 
 static void t_initrd(void **state)
@@ -198,6 +201,7 @@ static void t_nothing_added(void **state)
     list(world, NULL, 0, &listing);
     has(&listing, "store/bundle the image's own");
     has(&listing, "store/second = store/bundle");
+    has(&listing, "store/third = store/bundle");
     assert_null(strstr(listing.data, "tmp"));
 }
 
