@@ -141,6 +141,8 @@ static void handle_kernel_events(struct bt_engine *engine)
         bt_engine_reconcile(engine);
     else if (is_drift)
         bt_engine_repair(engine);
+    if (error > 0)
+        bt_say("a bridge came up without a lease and was taken away: a container engine has a network on it");
 }
 
 /* ---- connections --------------------------------------------------------------------------------------- */

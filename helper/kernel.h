@@ -111,7 +111,8 @@ int bt_kernel_repair(struct bt_kernel *kernel, struct bt_lease_table live) BT_MU
 
 /* Descriptors that become readable when rules, links or routes change (nftables and rtnetlink events), and
  * what to do then. *ret_is_drift: our table was touched by somebody else, a leased device was renamed, or a
- * setting could not be kept. Uplink forwarding is kept up to date here. */
+ * setting could not be kept. Uplink forwarding is kept up to date here, and devices of ours that came up
+ * without a lease are taken away: 1 if there was one, else 0. */
 #define BT_KERNEL_EVENT_FDS 2
 void bt_kernel_event_fds(const struct bt_kernel *kernel, int ret_fds[BT_KERNEL_EVENT_FDS]);
 int bt_kernel_handle_events(struct bt_kernel *kernel, bool *ret_is_drift) BT_MUST_CHECK;

@@ -544,6 +544,11 @@ int bt_kernel_repair(struct bt_kernel *kernel, struct bt_lease_table live)
 {
     /* The rules are put right also when a link refuses to go down: that makes them more urgent. */
     int down_error = bt_link_set_all(kernel, false);
+    int stranger_error = bt_link_disown_strangers(kernel);
+    if (stranger_error > 0)
+        stranger_error = bt_link_delete_dead(kernel);
+    if (down_error == 0)
+        down_error = stranger_error;
     int error = make_table(kernel, true, live);
     if (error == 0)
         error = bt_kernel_verify(kernel, live);

@@ -17,6 +17,7 @@
 
 #define BT_TABLE_NAME "berth"
 #define BT_TAP_PREFIX "berth" /* of bridges, too */
+#define BT_BRIDGE_PREFIX "berthd"
 
 /* Device groups (ip link: group N) let one request delete all dead devices, at the price of one. */
 #define BT_GROUP_LIVE 0x62740001U
@@ -301,8 +302,12 @@ int bt_link_check(struct bt_kernel *kernel, const struct bt_lease *lease, int if
 bool bt_link_exists(struct bt_kernel *kernel, int ifindex);
 /* Deletes all devices of the dead group. */
 int bt_link_delete_dead(struct bt_kernel *kernel) BT_MUST_CHECK;
-/* Puts devices called berth<number> that no lease knows into the dead group, down. Returns how many, or
- * -errno. */
+/* Is what rtnetlink tells of a device of ours (made by a helper, or a bridge by its name) that no slot knows?
+ */
+bool bt_link_is_stranger(const struct bt_kernel *kernel, const struct nlmsghdr *message);
+/* Down, and into the dead group. 1, or 0: it is not there any more. */
+int bt_link_disown(struct bt_kernel *kernel, int ifindex) BT_MUST_CHECK;
+/* The same with all strangers that are there. Returns how many, or -errno. */
 int bt_link_disown_strangers(struct bt_kernel *kernel) BT_MUST_CHECK;
 
 /* ---- kernel_linux_uplink.c -------------------------------------------------------------------------------

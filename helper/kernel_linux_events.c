@@ -66,6 +66,7 @@ struct findings {
     bool is_drift;
     bool is_uplink_touched;
     bool is_forwarding_touched;
+    bool has_strangers;
 };
 
 /* Every nftables event but the new generation names its table in attribute 1. */
@@ -79,6 +80,21 @@ static void look_at_rules(const struct nlmsghdr *message, struct findings *findi
     if (table && mnl_attr_get_payload_len(table) == sizeof(BT_TABLE_NAME) &&
         memcmp(mnl_attr_get_payload(table), BT_TABLE_NAME, sizeof(BT_TABLE_NAME)) == 0)
         findings->is_drift = true;
+}
+
+/* A bridge that nobody has a lease for must not be up: what stays within it may not ask the table. */
+static void look_at_other_link(const struct nlmsghdr *message, struct findings *findings)
+{
+    const struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
+    struct bt_kernel *kernel = findings->kernel;
+    if ((link->ifi_flags & IFF_UP) != 0 && bt_link_is_stranger(kernel, message)) {
+        int result = bt_link_disown(kernel, link->ifi_index);
+        findings->has_strangers |= result > 0;
+        findings->is_drift |= result < 0;
+    }
+    if (message->nlmsg_type == RTM_DELLINK && bt_uplink_forget(kernel, link->ifi_index) < 0)
+        findings->is_drift = true;
+    findings->is_uplink_touched = true;
 }
 
 /* A leased device under another name would not be caught by the rules for berth*. */
@@ -103,9 +119,7 @@ static void look_at_link(const struct nlmsghdr *message, struct findings *findin
             findings->is_drift = true;
         return;
     }
-    if (message->nlmsg_type == RTM_DELLINK && bt_uplink_forget(kernel, link->ifi_index) < 0)
-        findings->is_drift = true;
-    findings->is_uplink_touched = true;
+    look_at_other_link(message, findings);
 }
 
 /* Somebody wrote to net.ipv4.conf: our own settings are made by rtnetlink and tell nobody. Writing "all"
@@ -181,6 +195,17 @@ static int read_events(struct findings *findings, int fd, look look_at)
     return is_lossy;
 }
 
+/* Events that were lost may have been about some. */
+static void end_strangers(struct findings *findings, bool is_lossy)
+{
+    int error = is_lossy ? bt_link_disown_strangers(findings->kernel) : 0;
+    findings->has_strangers |= error > 0;
+    if (error >= 0 && findings->has_strangers)
+        error = bt_link_delete_dead(findings->kernel);
+    if (error < 0)
+        findings->is_drift = true;
+}
+
 int bt_kernel_handle_events(struct bt_kernel *kernel, bool *ret_is_drift)
 {
     struct findings findings = {.kernel = kernel};
@@ -191,6 +216,7 @@ int bt_kernel_handle_events(struct bt_kernel *kernel, bool *ret_is_drift)
     if (links < 0)
         return links;
     /* What could not be put right here is drift: the engine verifies, and repairs. */
+    end_strangers(&findings, links > 0);
     if ((findings.is_forwarding_touched || links > 0) && bt_link_settle_all(kernel) < 0)
         findings.is_drift = true;
     if ((findings.is_uplink_touched || findings.is_forwarding_touched || links > 0) &&
@@ -200,5 +226,5 @@ int bt_kernel_handle_events(struct bt_kernel *kernel, bool *ret_is_drift)
     if (rules > 0 && bt_kernel_verify(kernel, bt_slots_live(kernel)) != 0)
         findings.is_drift = true;
     *ret_is_drift = findings.is_drift;
-    return 0;
+    return findings.has_strangers;
 }

@@ -195,6 +195,16 @@ static int device_configure(struct bt_kernel *kernel, const struct bt_lease *lea
     return error;
 }
 
+static int delete_dead_group(struct bt_kernel *kernel)
+{
+    struct bt_batch batch;
+    bt_batch_start(kernel, &batch);
+    struct nlmsghdr *message = link_message(&batch, RTM_DELLINK, 0);
+    mnl_attr_put_u32(message, IFLA_GROUP, BT_GROUP_DEAD);
+    int error = bt_batch_send_route(kernel, &batch);
+    return error == -ENODEV ? 0 : error;
+}
+
 void bt_link_discard(struct bt_kernel *kernel, const struct bt_lease *lease, int ifindex)
 {
     struct bt_batch batch;
@@ -203,9 +213,10 @@ void bt_link_discard(struct bt_kernel *kernel, const struct bt_lease *lease, int
     bt_batch_start(kernel, &batch);
     if (ifindex != 0)
         encode_down(&batch, ifindex, true);
-    /* What is refused is tried again by the next collect, or at the next start. */
+    /* What is refused is tried again by the next collect, or at the next start. Others that are dead may have
+     * ports; this one has none. */
     (void)!bt_batch_send_route(kernel, &batch);
-    (void)!bt_link_delete_dead(kernel);
+    (void)!(bt_kernel_dead_count(kernel) == 0 ? delete_dead_group(kernel) : bt_link_delete_dead(kernel));
 }
 
 int bt_link_create(struct bt_kernel *kernel, const struct bt_lease *lease, int *ret_tap_fd, int *ret_ifindex)
@@ -456,24 +467,107 @@ bool bt_link_exists(struct bt_kernel *kernel, int ifindex)
 
 /* ---- deleting --------------------------------------------------------------------------------------- */
 
-int bt_link_delete_dead(struct bt_kernel *kernel)
-{
-    struct bt_batch batch;
-    bt_batch_start(kernel, &batch);
-    struct nlmsghdr *message = link_message(&batch, RTM_DELLINK, 0);
-    mnl_attr_put_u32(message, IFLA_GROUP, BT_GROUP_DEAD);
-    int error = bt_batch_send_route(kernel, &batch);
-    return error == -ENODEV ? 0 : error;
-}
+#define DUMP_ATTEMPTS 16U
 
-/* Devices of ours in the live group that no slot knows: left by a helper that died before it wrote the
- * elements. */
-struct strangers {
-    struct bt_kernel *kernel;
+/* What a dump found. Too large for the stack; one kernel instance a process. */
+static struct devices {
     int ifindexes[BT_POOL_SLOTS_MAX];
     size_t count;
-};
+} bridges, ports, strangers;
 
+static void note(struct devices *devices, const struct nlmsghdr *message)
+{
+    if (devices->count < BT_ARRAY_LENGTH(devices->ifindexes))
+        devices->ifindexes[devices->count++] =
+            ((const struct ifinfomsg *)mnl_nlmsg_get_payload(message))->ifi_index;
+}
+
+static bool is_link(const struct nlmsghdr *message)
+{
+    return message->nlmsg_type == RTM_NEWLINK &&
+           mnl_nlmsg_get_payload_len(message) >= sizeof(struct ifinfomsg);
+}
+
+static uint32_t group_of(struct bt_attributes walk)
+{
+    return bt_attribute_u32(bt_attribute_find(walk, IFLA_GROUP), 0);
+}
+
+static bool is_bridge(struct bt_attributes walk)
+{
+    const struct nlattr *information = bt_attribute_find(walk, IFLA_LINKINFO);
+    return information && is_payload(bt_attribute_find(bt_attributes_in(information), IFLA_INFO_KIND),
+                                     "bridge", sizeof("bridge"));
+}
+
+/* Links that change meanwhile, anybody's, interrupt the kernel's telling: it is asked again. */
+static int find_devices(struct bt_kernel *kernel, struct devices *devices, bt_netlink_visit visit,
+                        void *context)
+{
+    int error = -EINTR;
+    for (unsigned attempt = 0; attempt < DUMP_ATTEMPTS && error == -EINTR; attempt++) {
+        devices->count = 0;
+        error = bt_link_query(kernel, 0, visit, context);
+    }
+    return error;
+}
+
+static int note_dead_bridge(const struct nlmsghdr *message, void *context)
+{
+    (void)context;
+    if (!is_link(message))
+        return 0;
+    struct bt_attributes walk = bt_attributes_of(message, sizeof(struct ifinfomsg));
+    if (group_of(walk) == BT_GROUP_DEAD && is_bridge(walk))
+        note(&bridges, message);
+    return 0;
+}
+
+static int note_port(const struct nlmsghdr *message, void *context)
+{
+    (void)context;
+    if (!is_link(message) ||
+        (((const struct ifinfomsg *)mnl_nlmsg_get_payload(message))->ifi_flags & IFF_UP) == 0)
+        return 0;
+    struct bt_attributes walk = bt_attributes_of(message, sizeof(struct ifinfomsg));
+    uint32_t master = bt_attribute_u32(bt_attribute_find(walk, IFLA_MASTER), 0);
+    for (size_t i = 0; i < bridges.count; i++) {
+        if ((uint32_t)bridges.ifindexes[i] == master)
+            note(&ports, message);
+    }
+    return 0;
+}
+
+/* A bridge that is deleted lets go of its ports, and they stay up: a container that still runs, because its
+ * engine does not hear, would then have a line to the host by an interface that no rule of ours is about. */
+static int set_ports_down(struct bt_kernel *kernel)
+{
+    ports.count = 0;
+    int error = find_devices(kernel, &bridges, note_dead_bridge, NULL);
+    do {
+        struct bt_batch batch;
+        if (error == 0 && bridges.count > 0)
+            error = find_devices(kernel, &ports, note_port, NULL);
+        bt_batch_start(kernel, &batch);
+        for (size_t i = 0; i < ports.count; i++)
+            (void)flags_message(&batch, ports.ifindexes[i], false);
+        if (error == 0 && ports.count > 0)
+            error = bt_batch_send_route(kernel, &batch);
+        error = error == -ENODEV ? 0 : error;
+    } while (error == 0 && ports.count == BT_ARRAY_LENGTH(ports.ifindexes));
+    return error;
+}
+
+int bt_link_delete_dead(struct bt_kernel *kernel)
+{
+    int error = set_ports_down(kernel);
+    return error < 0 ? error : delete_dead_group(kernel);
+}
+
+/* Devices of ours that no slot knows. Of the live group: left by a helper that died before it wrote the
+ * elements. Bridges by their name: a container engine that starts makes those of its networks anew, also
+ * where the lease ended while it was not there to be told, and never deletes them since it did not make the
+ * first. */
 static bool is_known(const struct bt_kernel *kernel, int ifindex)
 {
     for (size_t slot = 0; slot < BT_POOL_SLOTS_MAX; slot++) {
@@ -483,27 +577,57 @@ static bool is_known(const struct bt_kernel *kernel, int ifindex)
     return false;
 }
 
-static int note_stranger(const struct nlmsghdr *message, void *context)
+/* berthd<number>, also beyond the pool, which may have been larger. */
+static bool has_bridge_name(struct bt_attributes walk)
 {
-    struct strangers *strangers = context;
-    if (message->nlmsg_type != RTM_NEWLINK || mnl_nlmsg_get_payload_len(message) < sizeof(struct ifinfomsg))
-        return 0;
+    const size_t prefix_length = sizeof(BT_BRIDGE_PREFIX) - 1;
+    const struct nlattr *found = bt_attribute_find(walk, IFLA_IFNAME);
+    if (!is_payload(found, BT_BRIDGE_PREFIX, prefix_length))
+        return false;
+    const char *number = (const char *)mnl_attr_get_payload(found) + prefix_length;
+    size_t length = strnlen(number, mnl_attr_get_payload_len(found) - prefix_length);
+    for (size_t i = 0; i < length; i++) {
+        if (number[i] < '0' || number[i] > '9')
+            return false;
+    }
+    return length > 0;
+}
+
+bool bt_link_is_stranger(const struct bt_kernel *kernel, const struct nlmsghdr *message)
+{
+    if (!is_link(message))
+        return false;
     const struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
     struct bt_attributes walk = bt_attributes_of(message, sizeof(struct ifinfomsg));
-    uint32_t group = bt_attribute_u32(bt_attribute_find(walk, IFLA_GROUP), 0);
-    bool is_tap = is_payload(bt_attribute_find(walk, IFLA_IFNAME), BT_TAP_PREFIX, sizeof(BT_TAP_PREFIX) - 1);
-    if (is_tap && group == BT_GROUP_LIVE && !is_known(strangers->kernel, link->ifi_index) &&
-        strangers->count < BT_POOL_SLOTS_MAX)
-        strangers->ifindexes[strangers->count++] = link->ifi_index;
+    bool is_made_by_us =
+        group_of(walk) == BT_GROUP_LIVE &&
+        is_payload(bt_attribute_find(walk, IFLA_IFNAME), BT_TAP_PREFIX, sizeof(BT_TAP_PREFIX) - 1);
+    return (is_made_by_us || (has_bridge_name(walk) && is_bridge(walk))) &&
+           !is_known(kernel, link->ifi_index);
+}
+
+static int note_stranger(const struct nlmsghdr *message, void *context)
+{
+    if (bt_link_is_stranger(context, message))
+        note(&strangers, message);
     return 0;
+}
+
+int bt_link_disown(struct bt_kernel *kernel, int ifindex)
+{
+    struct bt_batch batch;
+    bt_batch_start(kernel, &batch);
+    encode_down(&batch, ifindex, true);
+    int error = bt_batch_send_route(kernel, &batch);
+    if (error == -ENODEV)
+        return 0;
+    return error < 0 ? error : 1;
 }
 
 int bt_link_disown_strangers(struct bt_kernel *kernel)
 {
     struct bt_batch batch;
-    static struct strangers strangers; /* too large for the stack; one kernel instance a process */
-    strangers = (struct strangers){.kernel = kernel};
-    int error = bt_link_query(kernel, 0, note_stranger, &strangers);
+    int error = find_devices(kernel, &strangers, note_stranger, kernel);
     if (error < 0)
         return error;
     bt_batch_start(kernel, &batch);

@@ -230,8 +230,8 @@ static int handle_events(void)
 {
     bool is_drift = false;
     int error = bt_kernel_handle_events(&kernel, &is_drift);
-    must(error == 0 || !is_drift);
-    return error;
+    must(error >= 0 || !is_drift);
+    return error < 0 ? error : 0; /* 1: a device was taken away */
 }
 
 static int ask(uint8_t what)

@@ -160,13 +160,15 @@ static bool is_up(const struct guest *guest)
     return run(-1, "ip -o link show up | grep -q ': berthd%u:'", guest->lease.slot) == 0;
 }
 
+static int taken_away; /* turns in which a bridge without a lease was */
+
 /* All that wait: a turn takes a part of a burst only. */
 static bool handle_events(void)
 {
     bool is_any_drift = false;
     for (int turn = 0; turn < 16; turn++) {
         bool is_drift;
-        assert_int_equal(bt_kernel_handle_events(test.kernel, &is_drift), 0);
+        taken_away += bt_kernel_handle_events(test.kernel, &is_drift);
         is_any_drift |= is_drift;
     }
     return is_any_drift;
@@ -555,6 +557,86 @@ static void t_drift_takes_bridges_down(void **state)
     assert_repair_takes_it_down(&crew.agent, "mine");
 }
 
+/* A container engine that starts makes the bridges of its networks anew, and puts ports in that it still has.
+ * What is in such a one says nothing to the host or the world, nor within it where the hooks are asked, and
+ * it is gone as soon as the helper has been told. */
+static void t_bridge_without_a_lease(void **state)
+{
+    static struct guest dead; /* outlives a failure */
+    (void)state;
+    assert_false(handle_events());
+    container_lease(&dead, 13, BT_ROLE_AGENT, ALICE);
+    int agent_fd = dead.namespace_fd;
+    dead.namespace_fd = -1;
+    container_end(&dead);
+    collect();
+    taken_away = 0;
+    assert_int_equal(
+        run(-1, "ip link add berthd13 type bridge && ip address add 10.242.0.105/29 dev berthd13"), 0);
+    assert_false(handle_events());
+    assert_int_equal(taken_away, 0);
+    assert_int_not_equal(if_nametoindex("berthd13"), 0);
+    connect_container(agent_fd, &dead, false);
+    assert_int_equal(run(-1, "ip link set berthd13 up"), 0);
+    assert_refused(agent_fd, ROOT, dead.host, 22, -1);
+    assert_refused(agent_fd, ROOT, WORLD, 443, test.world_fd);
+    assert_refused(agent_fd, ROOT, crew.sibling.guest, 22, crew.sibling.namespace_fd);
+    assert_false(handle_events());
+    assert_true(taken_away > 0);
+    assert_int_equal(if_nametoindex("berthd13"), 0);
+    assert_kernel_is_right();
+    close(agent_fd);
+}
+
+/* Only bridges that have the name of a slot's are anybody's but their owner's. */
+static void t_other_bridges_are_their_owners(void **state)
+{
+    static const char *const others[] = {"berthd", "berthdx1", "berthd1x", "berth14", "berthe14"};
+    (void)state;
+    assert_false(handle_events());
+    taken_away = 0;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(others); i++)
+        assert_int_equal(run(-1, "ip link add %s type bridge && ip link set %s up", others[i], others[i]), 0);
+    assert_int_equal(run(-1, "ip link add berthd14 type veth peer name other14 && ip link set berthd14 up"),
+                     0);
+    assert_false(handle_events());
+    assert_int_equal(taken_away, 0);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(others); i++)
+        assert_int_equal(run(-1, "ip link del %s", others[i]), 0);
+    assert_int_equal(run(-1, "ip link del berthd14"), 0);
+}
+
+/* While the helper does not run, or does not listen: its start, the end of a flood of events and a repair
+ * look for such. */
+static void t_bridges_without_a_lease_are_looked_for(void **state)
+{
+    static const char *const make = "ip link add berthd13 type bridge && ip link set berthd13 up";
+    struct guest *const all[] = {&crew.gateway,     &crew.orchestrator,  &crew.agent,
+                                 &crew.other_agent, &crew.other_gateway, &crew.sibling};
+    (void)state;
+    assert_false(handle_events());
+    assert_int_equal(run(-1, "%s", make), 0);
+    assert_int_equal(bt_kernel_repair(test.kernel, table_without(NULL)), 0);
+    assert_int_equal(if_nametoindex("berthd13"), 0);
+    assert_int_equal(run(-1, "%s", make), 0);
+    restart(6, 0);
+    assert_int_equal(if_nametoindex("berthd13"), 0);
+    assert_int_equal(bt_kernel_reserve_all(test.kernel, table_without(NULL), 99), 0);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(all); i++)
+        guest_forget(all[i]);
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(all); i++)
+        adopt(all[i]);
+    taken_away = 0;
+    assert_int_equal(run(-1, "(echo link add flood type bridge; for i in $(seq 3000); do "
+                             "echo link set flood up; echo link set flood down; done; echo link del flood) | "
+                             "ip -batch -"),
+                     0);
+    assert_int_equal(run(-1, "%s", make), 0);
+    assert_false(handle_events());
+    assert_true(taken_away > 0);
+    assert_int_equal(if_nametoindex("berthd13"), 0);
+}
+
 /* Somebody's device has the name: the slot is not to be had, nothing of it stays. */
 static void t_name_is_taken(void **state)
 {
@@ -615,12 +697,15 @@ int main(int argc, char **argv)
         LOOKS(t_users_of_the_host),
         LOOKS(t_nobody_comes_in),
         LOOKS(t_name_is_taken),
+        LOOKS(t_bridge_without_a_lease),
         CHANGES(t_forged_sources_are_dropped),
         LOOKS(t_restart_keeps_connections),
         CHANGES(t_seal_takes_the_bridge_down),
     };
     const struct CMUnitTest once[] = {
         LOOKS(t_no_ipv6),
+        LOOKS(t_other_bridges_are_their_owners),
+        LOOKS(t_bridges_without_a_lease_are_looked_for),
         LOOKS(t_drift_takes_bridges_down),
         LOOKS(t_agent_waits_for_its_gateway),
         CHANGES(t_slot_reuse_inherits_nothing),
