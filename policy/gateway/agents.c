@@ -331,19 +331,23 @@ void bt_agents_identify(struct bt_agents *agents, struct bt_agent *agent, const 
         ask(agents, agent, waiter->token_sha256, false);
 }
 
-void bt_agents_share(struct bt_agents *agents, const struct bt_peers *peers)
+/* Another worker serves who is at the address, by a token of this digest (or empty): asks the orchestrator,
+ * unless it said so a moment ago. */
+static void on_word(void *context, uint32_t address, const char *digest)
 {
-    agents->peers = peers;
-}
-
-void bt_agents_hear(struct bt_agents *agents, uint32_t address, const char *digest)
-{
+    struct bt_agents *agents = context;
     struct bt_agent *agent = bt_agents_get(agents, address);
     if (agent == NULL || agent->is_asking)
         return;
     bool is_fresh = agent->is_known && bt_clock_ms() < agent->fresh_until_ms;
     if (!is_fresh || !is_token_confirmed(agent, digest))
         ask(agents, agent, digest, true);
+}
+
+int bt_agents_share(struct bt_agents *agents, struct bt_peers *peers, unsigned own, struct bt_error *error)
+{
+    agents->peers = peers;
+    return bt_peers_join(peers, own, agents->base, on_word, agents, error);
 }
 
 void bt_agents_revalidate(struct bt_agents *agents)

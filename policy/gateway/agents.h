@@ -84,12 +84,9 @@ struct bt_agents *bt_agents_new(struct event_base *base, struct bt_control *cont
                                 void (*on_change)(void *context, struct bt_agent *agent), void *context);
 struct bt_agents *bt_agents_free(struct bt_agents *agents);
 
-/* From now on whom this worker serves is told to the others. peers: outlives the agents. */
-void bt_agents_share(struct bt_agents *agents, const struct bt_peers *peers);
-
-/* Another worker serves who is at the address, by a token of this digest (or empty): asks the orchestrator,
- * unless it said so a moment ago. */
-void bt_agents_hear(struct bt_agents *agents, uint32_t address, const char *digest);
+/* From now on this worker (of that number) tells the others whom it serves, and hears it from them. peers:
+ * ended before the agents are freed. */
+int bt_agents_share(struct bt_agents *agents, struct bt_peers *peers, unsigned own, struct bt_error *error);
 
 /* The entry of an address, made when it is missing; NULL when the table is full of entries in use. */
 struct bt_agent *bt_agents_get(struct bt_agents *agents, uint32_t address);

@@ -52,13 +52,11 @@ static void withdraw(struct bt_approvals *approvals, const char *ticket)
     schedule(approvals);
 }
 
-static void free_hold(struct bt_hold *hold)
+static void free_hold(struct bt_approvals *approvals, struct bt_hold *hold)
 {
-    TAILQ_REMOVE(&hold->approvals->holds, hold, link);
-    hold->approvals->count--;
-#ifndef __clang_analyzer__ /* which does not see that TAILQ_REMOVE changed the list's head */
+    TAILQ_REMOVE(&approvals->holds, hold, link);
+    approvals->count--;
     free(hold);
-#endif
 }
 
 /* Nobody waits for it any more, whoever ends it. */
@@ -71,13 +69,13 @@ static struct bt_approval_wait *detach(struct bt_hold *hold)
     return wait;
 }
 
-static void finish(struct bt_hold *hold, enum bt_approval result)
+static void finish(struct bt_approvals *approvals, struct bt_hold *hold, enum bt_approval result)
 {
     const struct bt_approval_answer answer = {result, hold->is_earlier, hold->number, hold->seconds};
     struct bt_approval_wait *wait = detach(hold);
     if (hold->is_told)
-        withdraw(hold->approvals, hold->ticket);
-    free_hold(hold);
+        withdraw(approvals, hold->ticket);
+    free_hold(approvals, hold);
     wait->done(wait->context, &answer);
 }
 
@@ -90,7 +88,7 @@ void bt_approval_wait_cancel(struct bt_approval_wait *wait)
     if (!hold->is_told)
         return; /* on_told ends it */
     withdraw(hold->approvals, hold->ticket);
-    free_hold(hold);
+    free_hold(hold->approvals, hold);
 }
 
 /* ---- telling --------------------------------------------------------------------------------------------
@@ -99,12 +97,13 @@ void bt_approval_wait_cancel(struct bt_approval_wait *wait)
 static void on_told(void *context, unsigned status, const json_t *answer)
 {
     struct bt_hold *hold = context;
+    struct bt_approvals *approvals = hold->approvals;
     json_int_t wait_ms = json_integer_value(json_object_get(answer, "expires_in_ms"));
     bool is_taken = status == 200 && wait_ms > 0;
     if (hold->wait == NULL) {
         if (is_taken)
-            withdraw(hold->approvals, hold->ticket);
-        free_hold(hold);
+            withdraw(approvals, hold->ticket);
+        free_hold(approvals, hold);
         return;
     }
     hold->is_told = is_taken;
@@ -113,9 +112,9 @@ static void on_told(void *context, unsigned status, const json_t *answer)
     hold->deadline_ms = bt_clock_ms() + wait_ms + BT_APPROVALS_SLACK_MS;
     hold->is_earlier = is_taken && json_is_true(json_object_get(answer, "remembered"));
     if (!is_taken)
-        finish(hold, status == 429 ? BT_APPROVAL_TOO_MANY : BT_APPROVAL_UNAVAILABLE);
+        finish(approvals, hold, status == 429 ? BT_APPROVAL_TOO_MANY : BT_APPROVAL_UNAVAILABLE);
     else if (hold->is_earlier)
-        finish(hold, BT_APPROVAL_REMEMBERED);
+        finish(approvals, hold, BT_APPROVAL_REMEMBERED);
 }
 
 static json_t *describe_match(const struct bt_match *match)
@@ -219,7 +218,7 @@ static void on_polled(void *context, unsigned status, const json_t *answer)
             const char *text = json_is_string(state) ? json_string_value(state) : "";
             struct bt_hold *hold = strcmp(text, "waiting") != 0 ? find(approvals, ticket) : NULL;
             if (hold != NULL && hold->wait != NULL && hold->is_told)
-                finish(hold, result_of(text));
+                finish(approvals, hold, result_of(text));
         }
     }
     schedule(approvals);
@@ -239,7 +238,7 @@ void bt_approvals_poll(struct bt_approvals *approvals)
 {
     struct bt_hold *hold;
     while ((hold = find_late(approvals, bt_clock_ms())) != NULL)
-        finish(hold, BT_APPROVAL_EXPIRED);
+        finish(approvals, hold, BT_APPROVAL_EXPIRED);
     json_t *held = json_array();
     TAILQ_FOREACH(hold, &approvals->holds, link)
     if (hold->is_told)
@@ -280,7 +279,7 @@ struct bt_approvals *bt_approvals_free(struct bt_approvals *approvals)
     if (approvals == NULL)
         return NULL;
     while (!TAILQ_EMPTY(&approvals->holds))
-        free_hold(TAILQ_FIRST(&approvals->holds));
+        free_hold(approvals, TAILQ_FIRST(&approvals->holds));
     json_decref(approvals->withdrawn);
     if (approvals->timer != NULL)
         event_free(approvals->timer);

@@ -151,12 +151,6 @@ static void on_agent_change(void *context, struct bt_agent *agent)
     bt_session_recheck(context, agent);
 }
 
-static void on_word(void *context, uint32_t address, const char *digest)
-{
-    const struct bt_gateway *gateway = context;
-    bt_agents_hear(gateway->agents, address, digest);
-}
-
 static void on_sweep(evutil_socket_t fd, short what, void *context)
 {
     struct program *program = context;
@@ -229,8 +223,7 @@ static int make_parts(struct program *program, struct bt_error *error)
     gateway->agents = bt_agents_new(gateway->base, gateway->control, on_agent_change, gateway);
     gateway->report = bt_report_new(gateway->base, gateway->control, gateway->agents, gateway->worker);
     gateway->approvals = bt_approvals_new(gateway->base, gateway->control);
-    bt_agents_share(gateway->agents, &program->peers);
-    result = bt_peers_join(&program->peers, gateway->worker, gateway->base, on_word, gateway, error);
+    result = bt_agents_share(gateway->agents, &program->peers, gateway->worker, error);
     if (result < 0)
         return result;
     program->dns = bt_dns_server_new(gateway, bt_fd_take(&program->udp_fd));

@@ -64,9 +64,7 @@ static void remove_entry(struct bt_queue *queue, struct entry *entry)
     TAILQ_REMOVE(&queue->entries, entry, link);
     queue->count--;
     json_decref(entry->question);
-#ifndef __clang_analyzer__ /* which does not see that TAILQ_REMOVE changed the list's head */
     free(entry);
-#endif
 }
 
 struct bt_queue *bt_queue_free(struct bt_queue *queue)

@@ -1,8 +1,11 @@
-/* Tells the analysers, which see one file at a time, what lib/error.h promises: bt_fail and bt_error_prefix
- * return a negative number. Included ahead of every file by tidy.sh and analyzer.sh; never by the product.
+/* Tells the analysers, which see one file at a time, what lib/error.h promises (bt_fail and bt_error_prefix
+ * return a negative number), and that what leaves a list changes its head, which they do not follow. Included
+ * ahead of every file by tidy.sh and analyzer.sh; never by the product.
  */
 #ifndef BERTH_TESTS_LINT_ANALYSIS_H
 #define BERTH_TESTS_LINT_ANALYSIS_H
+
+#include <sys/queue.h>
 
 #include "lib/error.h"
 #include "lib/yaml.h"
@@ -18,5 +21,13 @@
 #define bt_fail(...) BT_ANALYSIS_NEGATIVE((bt_fail)(__VA_ARGS__))
 #define bt_error_prefix(...) BT_ANALYSIS_NEGATIVE((bt_error_prefix)(__VA_ARGS__))
 #define bt_yaml_fail(...) BT_ANALYSIS_NEGATIVE((bt_yaml_fail)(__VA_ARGS__))
+
+void bt_analysis_change(void *memory);
+#undef TAILQ_REMOVE
+#define TAILQ_REMOVE(head, element, field)                                                                   \
+    do {                                                                                                     \
+        bt_analysis_change(head);                                                                            \
+        bt_analysis_change(&(element)->field);                                                               \
+    } while (0)
 
 #endif
