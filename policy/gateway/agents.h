@@ -22,7 +22,10 @@
 #define BT_AGENT_WAITERS_MAX 512   /* callers that wait for one agent's answer */
 #define BT_AGENT_SESSIONS_MAX 256  /* connections of one agent */
 #define BT_AGENT_EXCHANGES_MAX 512 /* requests of one agent at once: HTTP/2 has many in a connection */
-#define BT_AGENT_GRACE_MS 60000    /* how long an unreachable orchestrator is covered */
+/* Connections, and connections to hosts, that an agent gets also from the last quarter of them: some agents
+ * that take all they can must not leave the others without. */
+#define BT_AGENT_FEW 16
+#define BT_AGENT_GRACE_MS 60000 /* how long an unreachable orchestrator is covered */
 
 struct bt_agents;
 struct bt_session;

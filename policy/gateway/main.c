@@ -34,6 +34,7 @@
 #define DRAIN_STEP_MS 50U
 #define DRAIN_MS 1000U /* of the 1.5 s that a guest's init grants */
 #define SESSIONS_MAX 4096
+#define SESSION_DESCRIPTORS 3 /* the agent's, its host's when it is passed through, one in upstream.c */
 #define DESCRIPTORS_SPARE 320 /* resolver, orchestrator, listeners, DNS over TCP */
 
 enum listener { LISTENER_PROXY, LISTENER_HTTP, LISTENER_TLS, LISTENER_DNS, LISTENERS };
@@ -287,9 +288,10 @@ static void free_parts(struct program *program)
 static void limit_sessions(struct bt_gateway *gateway)
 {
     size_t sessions_max = SESSIONS_MAX / gateway->settings.workers;
-    size_t descriptors = bt_service_raise_descriptors(2 * sessions_max + DESCRIPTORS_SPARE);
-    gateway->session_limit =
-        descriptors > 2 * DESCRIPTORS_SPARE ? (descriptors - DESCRIPTORS_SPARE) / 2 : DESCRIPTORS_SPARE / 2;
+    size_t descriptors = bt_service_raise_descriptors(SESSION_DESCRIPTORS * sessions_max + DESCRIPTORS_SPARE);
+    size_t free_ones =
+        descriptors > 2 * DESCRIPTORS_SPARE ? descriptors - DESCRIPTORS_SPARE : DESCRIPTORS_SPARE;
+    gateway->session_limit = free_ones / SESSION_DESCRIPTORS;
     if (gateway->session_limit > sessions_max)
         gateway->session_limit = sessions_max;
 }

@@ -15,6 +15,9 @@ struct bt_refusal {
 /* Answers a stream that has no response head yet, to its end; the caller releases it. */
 void bt_refusal_answer(const struct bt_refusal *refusal, const char *host, struct bt_stream *stream);
 
+/* Sends what fits at once: for a connection that is turned away before anybody reads from it. */
+void bt_refusal_send(const struct bt_refusal *refusal, int fd);
+
 /* Printable ASCII of some text: for records and answers. */
 #define BT_SHOWN_HOST_SIZE 254
 void bt_refusal_show(struct bt_http_slice text, char ret_shown[BT_SHOWN_HOST_SIZE]);

@@ -80,8 +80,21 @@ void bt_session_identity_refusal(enum bt_identity identity, struct bt_refusal *r
 /* ---- the start --------------------------------------------------------------------------------------------
  */
 
+/* NULL, or why the agent gets no further connection. */
+static const char *find_obstacle(struct bt_gateway *gateway, const struct bt_agent *agent)
+{
+    size_t places = gateway->session_limit;
+    if (agent == NULL || agent->session_count >= BT_AGENT_SESSIONS_MAX)
+        return "too many connections at once";
+    if (agent->session_count >= BT_AGENT_FEW)
+        places -= places / 4;
+    if (gateway->session_count >= places)
+        return "too many connections of all agents at once, and this one has some";
+    return bt_budget_allows(gateway, agent) ? NULL : BT_BUDGET_REASON;
+}
+
 static void turn_away(struct bt_gateway *gateway, struct bt_agent *agent, evutil_socket_t fd,
-                      const char *reason)
+                      enum bt_entrance entrance, const char *reason)
 {
     const struct bt_decision decision = {
         .kind = "connect",
@@ -91,11 +104,13 @@ static void turn_away(struct bt_gateway *gateway, struct bt_agent *agent, evutil
         .reason = reason,
         .granted_by = "",
     };
-    static const char busy[] =
-        "HTTP/1.1 503 Too many connections\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    const struct bt_refusal refusal = {503, decision.rule, reason, "close some connections, or try again"};
     if (agent != NULL)
         bt_report_decision(gateway->report, agent, &decision);
-    (void)send(fd, busy, sizeof(busy) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (entrance == BT_ENTRANCE_TLS)
+        (void)send(fd, bt_session_alert, sizeof(bt_session_alert), MSG_DONTWAIT | MSG_NOSIGNAL);
+    else
+        bt_refusal_send(&refusal, fd);
     (void)evutil_closesocket(fd);
 }
 
@@ -103,13 +118,9 @@ void bt_session_start(struct bt_gateway *gateway, evutil_socket_t fd, uint32_t a
                       enum bt_entrance entrance)
 {
     struct bt_agent *agent = bt_agents_get(gateway->agents, address);
-    if (agent == NULL || agent->session_count >= BT_AGENT_SESSIONS_MAX ||
-        gateway->session_count >= gateway->session_limit) {
-        turn_away(gateway, agent, fd, "too many connections at once");
-        return;
-    }
-    if (!bt_budget_allows(gateway, agent)) {
-        turn_away(gateway, agent, fd, BT_BUDGET_REASON);
+    const char *obstacle = find_obstacle(gateway, agent);
+    if (obstacle != NULL) {
+        turn_away(gateway, agent, fd, entrance, obstacle);
         return;
     }
     struct bt_session *session = bt_new(1, sizeof(*session));

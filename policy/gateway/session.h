@@ -83,6 +83,10 @@ struct bt_session {
     uint16_t recorded_port;
 };
 
+/* A TLS record with a fatal access_denied (RFC 8446, 6.2), of TLS 1.2 as every client reads it: all that can
+ * be said where there is no handshake. */
+static const uint8_t bt_session_alert[] = {21, 3, 3, 0, 2, 2, 49};
+
 /* Takes over an accepted socket. */
 void bt_session_start(struct bt_gateway *gateway, evutil_socket_t fd, uint32_t address,
                       enum bt_entrance entrance);

@@ -10,11 +10,9 @@
 /* Where no leaf can be shown, an alert is all that can be said. */
 static void refuse_by_alert(struct bt_session *session, const char *rule, const char *reason)
 {
-    /* RFC 8446, 6.2: a fatal access_denied, in a TLS 1.2 record as every client reads it. */
-    static const uint8_t access_denied[] = {21, 3, 3, 0, 2, 2, 49};
     bt_session_record(session, false, rule, reason);
     bt_session_set_stage(session, BT_STAGE_ALERT);
-    bt_channel_write(session->channel, access_denied, sizeof(access_denied));
+    bt_channel_write(session->channel, bt_session_alert, sizeof(bt_session_alert));
     bt_channel_finish(session->channel);
 }
 

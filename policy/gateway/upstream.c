@@ -48,7 +48,10 @@ struct bt_upstream {
 struct bt_upstreams {
     struct bt_gateway *gateway;
     size_t count;
-    uint16_t idle_counts[BUCKETS]; /* by agent */
+    /* By agent; those that share an entry share its allowance. */
+    struct {
+        unsigned all, idle;
+    } counts[BUCKETS];
     LIST_HEAD(upstream_bucket, bt_upstream) buckets[BUCKETS];
     TAILQ_HEAD(upstream_ages, bt_upstream) ages[BUSY + 1]; /* oldest first */
 };
@@ -62,15 +65,20 @@ struct bt_upstreams *bt_upstreams_new(struct bt_gateway *gateway)
     return upstreams;
 }
 
-/* How many idle connections an agent has; agents that share an entry share its allowance. */
-static uint16_t *idle_count(const struct bt_upstream *upstream)
+static unsigned *idle_count(const struct bt_upstream *upstream)
 {
-    return &upstream->pool->idle_counts[upstream->agent_address % BUCKETS];
+    return &upstream->pool->counts[upstream->agent_address % BUCKETS].idle;
+}
+
+static unsigned *count_of(struct bt_upstreams *upstreams, uint32_t agent_address)
+{
+    return &upstreams->counts[agent_address % BUCKETS].all;
 }
 
 static void set_state(struct bt_upstream *upstream, enum state state)
 {
-    *idle_count(upstream) = (uint16_t)(*idle_count(upstream) - (upstream->state == IDLE) + (state == IDLE));
+    *idle_count(upstream) -= upstream->state == IDLE;
+    *idle_count(upstream) += state == IDLE;
     TAILQ_REMOVE(&upstream->pool->ages[upstream->state], upstream, age_link);
     upstream->state = state;
     upstream->since_ms = bt_clock_ms();
@@ -85,7 +93,8 @@ static void free_upstream(struct bt_upstream *upstream)
     LIST_REMOVE(upstream, bucket_link);
     TAILQ_REMOVE(&upstream->pool->ages[upstream->state], upstream, age_link);
     upstream->pool->count--;
-    *idle_count(upstream) = (uint16_t)(*idle_count(upstream) - (upstream->state == IDLE));
+    *count_of(upstream->pool, upstream->agent_address) -= 1;
+    *idle_count(upstream) -= upstream->state == IDLE;
     bt_dial_cancel(upstream->dial);
     bt_channel_free(upstream->channel);
     bt_http1_free(upstream->http1);
@@ -366,16 +375,20 @@ static struct bt_upstream *start(struct bt_upstreams *upstreams, const struct bt
     LIST_INSERT_HEAD(bucket_of(upstreams, target), upstream, bucket_link);
     TAILQ_INSERT_TAIL(&upstreams->ages[DIALLING], upstream, age_link);
     upstreams->count++;
+    *count_of(upstreams, upstream->agent_address) += 1;
     upstream->dial = bt_dial_start(upstreams->gateway, target->agent, target->host, target->port,
                                    target->may_be_private, target->is_tls, on_dialled, upstream);
     return upstream;
 }
 
-static bool has_place(struct bt_upstreams *upstreams)
+static bool has_place(struct bt_upstreams *upstreams, const struct bt_agent *agent)
 {
-    if (upstreams->count >= upstreams->gateway->session_limit && !TAILQ_EMPTY(&upstreams->ages[IDLE]))
+    size_t places = upstreams->gateway->session_limit;
+    if (*count_of(upstreams, agent->address) >= BT_AGENT_FEW)
+        places -= places / 4;
+    if (upstreams->count >= places && !TAILQ_EMPTY(&upstreams->ages[IDLE]))
         free_upstream(TAILQ_FIRST(&upstreams->ages[IDLE]));
-    return upstreams->count < upstreams->gateway->session_limit;
+    return upstreams->count < places;
 }
 
 /* The wait is idle, and has its callback. */
@@ -390,7 +403,7 @@ static void place(struct bt_upstreams *upstreams, const struct bt_upstream_targe
         return;
     }
     upstream = find_promising(upstreams, target);
-    if (upstream == NULL && has_place(upstreams))
+    if (upstream == NULL && has_place(upstreams, target->agent))
         upstream = start(upstreams, target);
     if (upstream == NULL) {
         wait->done(wait->context, &too_many);

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Agents that make the gateway keep as much as they can, and the hosts that help them.
 
-    gateway_hoarder.py host ADDRESS ORIGIN.PEM      80 and 443: a GET is answered without end (/open: slowly, without a length), a body is never read
-    gateway_hoarder.py slow|deaf|decoders|streams GATEWAY HOST CONNECTIONS AUTHORITY.PEM
+    gateway_hoarder.py host ADDRESS ORIGIN.PEM      80 and 443: a GET is answered without end (/open: slowly, without a length;
+                                                    /unframed: without a length), a body is never read
+    gateway_hoarder.py slow|unframed|deaf|heads|decoders|streams|idle GATEWAY HOST CONNECTIONS AUTHORITY.PEM
 
-slow: asks and does not read; deaf: sends bodies that nobody reads; decoders: bodies that want the largest window;
-streams: a hundred requests in each HTTP/2 connection, none of whose answers is read. What is cut or refused comes again,
-until there is something on standard input. Then one line: {"held": the most connections at once, "cut": how many came to an end}.
+slow: asks and does not read; unframed: the same, for an answer that only the end of its connection ends; deaf: sends bodies
+that nobody reads; heads: most of a head as large as there may be; decoders: bodies that want the largest window; streams: a
+hundred requests in each HTTP/2 connection, none of whose answers is read; idle: connects. What is cut or refused comes again,
+until there is something on standard input. Then one line:
+{"held": the most connections at once, "refused": how many were, in words, "reset": cut, "ended": in order, as if all were well}.
 """
 import json
 import select
@@ -40,6 +43,10 @@ def serve(stream, context):
         if head.startswith(b"POST"):
             wait_for_end(stream)
             return
+        if head.startswith(b"GET /unframed "):
+            stream.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                stream.sendall(bytes(65536))
         if head.startswith(b"GET /open "):
             stream.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
             while True:
@@ -86,6 +93,21 @@ def http2_requests(name):
             b"".join(frame(1, 5, number, head) for number in range(1, 200, 2)))
 
 
+def end_of(stream):
+    """How a connection came to its end, which is here or about to come."""
+    first = b""
+    try:
+        while part := stream.recv(65536):
+            first = first or part
+    except BlockingIOError:
+        return "reset" # this side could not send
+    except OSError as error:
+        return "refused" if getattr(error, "reason", "") == "TLSV1_ALERT_ACCESS_DENIED" else "reset"
+    finally:
+        stream.close()
+    return "refused" if first.startswith(b"HTTP/1.1 503 ") else "ended"
+
+
 class Hoarder:
     def __init__(self, mode, gateway, name, authority):
         self.mode, self.gateway, self.name = mode, gateway, name.encode()
@@ -93,7 +115,9 @@ class Hoarder:
         self.context.set_alpn_protocols(["h2"])
         head = b" / HTTP/1.1\r\nHost: " + self.name + b"\r\n"
         body = b"Content-Length: 100000000\r\n"
-        self.bytes = {"slow": b"GET" + head + b"\r\n", "streams": http2_requests(self.name),
+        self.bytes = {"slow": b"GET" + head + b"\r\n", "streams": http2_requests(self.name), "idle": b"",
+                      "unframed": b"GET /unframed HTTP/1.0\r\nHost: " + self.name + b"\r\n\r\n",
+                      "heads": b"GET" + head + b"X: " + b"x" * 60000,
                       "deaf": b"POST" + head + body + b"\r\n" + bytes(400000),
                       "decoders": b"POST" + head + body + b"Content-Encoding: zstd\r\n\r\n" + ZSTD}[mode]
 
@@ -113,7 +137,7 @@ class Hoarder:
             return None, b""
 
     def run(self, count):
-        poll, open_ones, most, cut = select.poll(), {}, 0, 0
+        poll, open_ones, most, ends = select.poll(), {}, 0, {"refused": 0, "reset": 0, "ended": 0}
         poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
         while True:
             if len(open_ones) < count:
@@ -126,12 +150,11 @@ class Hoarder:
             most = max(most, len(open_ones))
             for number, event in poll.poll(0 if len(open_ones) < count else 200):
                 if number == 0:
-                    print(json.dumps({"held": most, "cut": cut}), flush=True)
+                    print(json.dumps({"held": most, **ends}), flush=True)
                     return
                 if event & ENDS or not self.send(open_ones[number], poll):
                     poll.unregister(number)
-                    open_ones.pop(number)[0].close()
-                    cut += 1
+                    ends[end_of(open_ones.pop(number)[0])] += 1
                     time.sleep(0.005)
 
     @staticmethod

@@ -111,7 +111,8 @@ static void boot_gateway(void)
 {
     static const char *const arguments[] = {PROGRAMS "/berth-gateway",
                                             BT_INIT_RUN_FOLDER "/config/gateway.json", NULL};
-    static const struct bt_init_service gateway = {.arguments = arguments, .id = BT_INIT_GATEWAY_ID};
+    static const struct bt_init_service gateway = {
+        .arguments = arguments, .id = BT_INIT_GATEWAY_ID, .watches_memory = true};
     bt_init_mount_run_folder();
     /* It listens on 53, 80 and 443 without any capability. */
     if (bt_init_set_kernel("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0") < 0)

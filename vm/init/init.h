@@ -59,8 +59,12 @@ struct bt_init_service {
     const char *const *arguments; /* [0] is its path; NULL = nothing but reaping */
     unsigned id;                  /* uid and gid; 0 = root with its capabilities */
     bool is_container;            /* asked for its end on standard input, whose own end is one */
+    bool watches_memory;          /* with bt_init_watch_memory */
 };
 void bt_init_serve(const struct bt_init_service *service) __attribute__((noreturn));
+
+/* memory.c: says on the console when less memory is left than ever before. */
+void bt_init_watch_memory(void);
 
 /* boot.c: the whole of PID 1. */
 void bt_init_boot(void) __attribute__((noreturn));

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/reboot.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -24,6 +25,8 @@
 #define BACKOFF_LAST_MS 10000U
 #define STABLE_MS 30000U
 #define END_GRACE_MS 1500U
+#define WATCH_MS 1000
+#define DESCRIPTORS_MAX 16384U
 
 struct serving {
     const struct bt_init_service *service;
@@ -35,6 +38,16 @@ struct serving {
     int control_fd;
     bool is_ending;
 };
+
+/* The gateway wants three for each of 4096 connections (policy/gateway/main.c), and takes what it gets. */
+static void allow_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_max >= DESCRIPTORS_MAX)
+        return;
+    limit.rlim_max = DESCRIPTORS_MAX;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 static void start_service(struct serving *serving)
 {
@@ -63,6 +76,8 @@ static void start_service(struct serving *serving)
     }
     /* When memory runs out, the way in and the gateway are the last to go; commands are reset to normal. */
     (void)bt_init_set_kernel("/proc/self/oom_score_adj", "-900");
+    if (serving->service->id != 0)
+        allow_descriptors();
     int result =
         serving->service->id != 0 ? bt_init_become_user(serving->service->id, serving->service->id) : 0;
     if (result == 0) {
@@ -158,7 +173,7 @@ static bool is_power_off_asked(int control_fd, bool is_container)
 static int wait_ms(const struct serving *serving)
 {
     if (serving->pid != 0 || serving->service->arguments == NULL)
-        return -1;
+        return serving->service->watches_memory ? WATCH_MS : -1;
     uint64_t now_ms = bt_init_now_ms();
     return now_ms >= serving->start_at_ms ? 0 : (int)(serving->start_at_ms - now_ms);
 }
@@ -200,6 +215,8 @@ void bt_init_serve(const struct bt_init_service *service)
     for (;;) {
         if (service->arguments != NULL && serving.pid == 0 && bt_init_now_ms() >= serving.start_at_ms)
             start_service(&serving);
+        if (service->watches_memory)
+            bt_init_watch_memory();
         handle_events(&serving);
     }
 }
