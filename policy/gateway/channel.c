@@ -44,6 +44,9 @@ struct bt_channel {
     void *context;
     evutil_socket_t fd;
     struct event readable, writable;
+    /* Made active by bt_channel_poke and the like, and never waited for. `readable` would not do: event_add
+     * does nothing to an event that is active and not waited for, and event_del takes an activation back. */
+    struct event poked;
     SSL *ssl;
     struct evbuffer *input, *output;
     struct evbuffer *wire_input;  /* read before TLS began; NULL: none left */
@@ -276,7 +279,7 @@ static void plan_reading(struct bt_channel *channel)
     channel->is_reading = true;
     /* TLS may hold bytes that the socket will not announce again. */
     if (channel->is_cut)
-        event_active(&channel->readable, EV_READ, 0);
+        event_active(&channel->poked, EV_READ, 0);
 }
 
 static void on_input_change(struct evbuffer *input, const struct evbuffer_cb_info *change, void *context)
@@ -516,6 +519,7 @@ struct bt_channel *bt_channel_new(struct bt_channel_loop *loop, evutil_socket_t 
     channel->output = evbuffer_new();
     if (channel->input == NULL || channel->output == NULL ||
         event_assign(&channel->readable, loop->base, fd, EV_READ | EV_PERSIST, on_readable, channel) < 0 ||
+        event_assign(&channel->poked, loop->base, -1, 0, on_readable, channel) < 0 ||
         event_assign(&channel->writable, loop->base, fd, EV_WRITE | EV_PERSIST, on_writable, channel) < 0)
         abort(); /* out of memory, as in bt_new */
     plan_reading(channel);
@@ -532,6 +536,7 @@ struct bt_channel *bt_channel_free(struct bt_channel *channel)
         TAILQ_REMOVE(&channel->loop->dirty, channel, dirty_link);
     (void)event_del(&channel->readable);
     (void)event_del(&channel->writable);
+    (void)event_del(&channel->poked);
     SSL_free(channel->ssl);
     evbuffer_free(channel->input);
     evbuffer_free(channel->output);
@@ -564,7 +569,7 @@ void bt_channel_set_events(struct bt_channel *channel, const struct bt_channel_e
 void bt_channel_poke(struct bt_channel *channel)
 {
     channel->has_news = true;
-    event_active(&channel->readable, 0, 0);
+    event_active(&channel->poked, 0, 0);
 }
 
 void bt_channel_start_tls(struct bt_channel *channel, SSL *ssl)
@@ -587,7 +592,7 @@ void bt_channel_start_tls(struct bt_channel *channel, SSL *ssl)
             abort(); /* out of memory, as in bt_new */
         channel->is_paused = false;
     }
-    event_active(&channel->readable, EV_READ, 0);
+    event_active(&channel->poked, EV_READ, 0);
 }
 
 const SSL *bt_channel_ssl(const struct bt_channel *channel)

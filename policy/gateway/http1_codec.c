@@ -9,6 +9,13 @@ static bool has_ended(const struct bt_http1 *http1)
     return bt_channel_end_of(http1->channel) != BT_CHANNEL_OPEN;
 }
 
+/* An agent that does not read its answers: its next request is not taken until it does. */
+static bool is_backed_up(const struct bt_http1 *http1)
+{
+    return !http1->settings.is_client && !http1->is_open &&
+           bt_channel_waiting(http1->channel) > BT_CHANNEL_OUTPUT_LOW;
+}
+
 /* Tells the owner once that no stream will come any more. Returns false when it freed the connection. */
 static bool report_close(struct bt_http1 *http1)
 {
@@ -84,6 +91,8 @@ static enum bt_step step(struct bt_http1 *http1)
     case BT_RECEIVE_HEAD:
         if (http1->settings.is_client && !http1->is_open && has_input)
             return bt_http1_fail(http1, BT_ABORT_PROTOCOL); /* nobody asked for this */
+        if (has_input && is_backed_up(http1))
+            return BT_STEP_WAIT;
         if (!has_input || (http1->is_open && !http1->settings.is_client) || http1->is_failed)
             return has_ended(http1) ? take_end(http1) : BT_STEP_WAIT;
         return http1->settings.is_client ? bt_http1_read_response(http1) : bt_http1_read_request(http1);
@@ -113,6 +122,8 @@ static void on_write(void *context)
     if (http1->is_open && !http1->is_failed && http1->stream.events != NULL &&
         http1->sending != BT_SEND_HEAD && http1->sending != BT_SEND_DONE)
         http1->stream.events->on_room(http1->stream.context, &http1->stream);
+    else if (!http1->is_open && !http1->settings.is_client)
+        bt_channel_poke(http1->channel);
 }
 
 static const struct bt_channel_events channel_events = {.on_read = on_read, .on_write = on_write};
@@ -240,7 +251,7 @@ enum bt_http1_state bt_http1_state_of(const struct bt_http1 *http1)
         return BT_HTTP1_BUSY;
     if (http1->is_closing)
         return BT_HTTP1_CLOSING;
-    return http1->scanned > 0 ? BT_HTTP1_HEAD : BT_HTTP1_IDLE;
+    return http1->scanned > 0 && !is_backed_up(http1) ? BT_HTTP1_HEAD : BT_HTTP1_IDLE;
 }
 
 size_t bt_http1_weight(const struct bt_http1 *http1)

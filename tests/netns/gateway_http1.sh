@@ -160,6 +160,31 @@ answer = talk(s, b"".join(request % n for n in (1, 2, 3)) + request[:20] % 4)
 print([len(part.split(b"\r\n\r\n")[1]) for part in answer.split(b"HTTP/1.1 200 ")[1:]])
 END
 equal "pipelined requests are answered in order" '[1, 2, 3]' "$(python pipeline.py 2>&1 | tail -1)"
+cat >unread.py <<'END'
+import base64, socket, sys
+token = base64.b64encode(b"agent:token-one").decode()
+request = f"GET {sys.argv[1]} HTTP/1.1\r\nHost: {sys.argv[1].split('/')[2]}\r\nProxy-Authorization: Basic {token}\r\n\r\n".encode() * 100
+stream = socket.create_connection(("10.243.0.6", 8119))
+stream.settimeout(3)
+sent, answers, count = 0, b"", 0
+try:
+    while sent < 100000:  # about 12 MB, far above what sockets hold
+        stream.sendall(request)
+        sent += 100
+except socket.timeout:
+    pass
+print("stopped" if sent < 100000 else "taken without end")
+stream.settimeout(60)
+while count < sent and (part := stream.recv(1 << 20)):
+    answers += part
+    count += answers.count(b"HTTP/1.1 ")
+    answers = answers[-8:]
+print("answered" if count >= sent else f"{count} of {sent}")
+END
+unread() { python unread.py "$1" 2>&1 | tail -2 | xargs; }
+equal "requests whose answers nobody reads are not taken without end, and none is forgotten" "stopped answered" \
+    "$(unread http://refused.example/)"
+equal "the same with answers of a host" "stopped answered" "$(unread http://allowed.example:8080/keep/400)"
 
 # ---- forms of messages -----------------------------------------------------------------------------------------------------------
 cat >forms.py <<'END'
