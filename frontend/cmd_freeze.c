@@ -179,7 +179,7 @@ const struct bt_command bt_command_freeze = {
     .details =
         "The image is yours alone, and has the agent's name unless another is given. Nothing of its "
         "workspace is in it.\n"
-        "Agents begin with it by --image, or by 'image' in a bottle. A virtual machine is stopped first.",
+        "Agents begin with it by --image, or by 'image' in a bottle. A virtual machine has to be stopped before.",
     .options = bt_freeze_options,
     .option_count = BT_ARRAY_LENGTH(bt_freeze_options),
     .maximum = 2,
