@@ -9,6 +9,11 @@ while read -r file; do
     findings+=$(mandoc -Tlint -W warning "$file" || true)
 done < <(tree_files 'docs/*' | grep '\.[1-9]$')
 report "manual pages pass mandoc -Tlint" "$findings"
+# Of a macro's arguments: JSON would lose its quotes.
+findings=$(tree_files 'docs/*' | grep '\.[1-9]$' | xargs awk '
+    (/^\./ || goes_on) && /(^| )"/ { print FILENAME ":" FNR ": a quote at the beginning of a word is not printed; write \\&\"" }
+    { goes_on = (/^\./ || goes_on) && /\\$/ }')
+report "no quote of theirs is lost" "$findings"
 
 # {"name", FORM, where, minimum, maximum}; bounds that are a macro's are looked up in the page by the macro's value.
 findings=""
