@@ -37,7 +37,8 @@ DETECTORS := $(BUILD)/generated/detectors.c
 GATEWAY := $(filter-out policy/gateway/main.c,$(call sources,policy/gateway)) $(DETECTORS)
 POLICY_CLIENT := $(call sources,policy/client)
 VM := $(call sources,vm)
-INIT := $(filter-out vm/init/main.c,$(call sources,vm/init))
+PRELOAD := $(BUILD)/generated/preload_statx.c
+INIT := $(filter-out vm/init/main.c,$(call sources,vm/init)) $(PRELOAD)
 PROBE := $(filter-out vm/probe/main.c,$(call sources,vm/probe))
 IMAGES := $(call sources,images)
 BACKENDS := $(call sources,backends)
@@ -142,6 +143,18 @@ $(DETECTORS): $(BUILD)/tools/compile-detectors $(wildcard policy/rules/detectors
 	@mkdir -p $(@D)
 	$(call say,GEN)
 	$(QUIET)$< $@ $(filter %.yaml,$^)
+
+# The library that berth-init has within itself.
+$(BUILD)/statx.so: vm/preload/statx.c Makefile
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(QUIET)$(CC) $(BASE_CFLAGS) -Os -g0 -fPIC -shared -nostdlib -Wl,-z,relro,-z,now,-z,noseparate-code -s -o $@ $<
+$(PRELOAD): $(BUILD)/statx.so
+	@mkdir -p $(@D)
+	$(call say,GEN)
+	$(QUIET){ printf '#include <stddef.h>\nextern const unsigned char bt_preload_statx[];\nextern const size_t bt_preload_statx_length;\nconst unsigned char bt_preload_statx[] = {\n' && \
+	  od -An -v -tu1 $< | sed 's/[0-9][0-9]*/&,/g' && \
+	  printf '};\nconst size_t bt_preload_statx_length = sizeof(bt_preload_statx);\n'; } >$@
 
 # ---- tests -------------------------------------------------------------------------------------------------
 # Every module in one archive of sanitised objects; a test links what it calls.

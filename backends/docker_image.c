@@ -16,9 +16,10 @@
 #include "images/cache.h"
 #include "images/export.h"
 #include "lib/http.h"
+#include "vm/container_protocol.h"
 #include "vm/trust_stores.h"
 
-#define FORM_VERSION "4" /* of what is added below; a new one makes new images */
+#define FORM_VERSION "5" /* of what is added below; a new one makes new images */
 #define TAG_LENGTH 20
 #define STACK_SIZE (256UL * 1024)
 #define FOLDER_COUNT 12U
@@ -83,6 +84,8 @@ static size_t list_additions(const struct source *source, struct bt_image_additi
             .path = folders[count].path, .mode = folders[count].mode, .owner = folders[count].owner};
     ret_additions[count++] = (struct bt_image_addition){
         .path = "berth/bin/berth-init", .host_path = source->init_path, .mode = 0755};
+    ret_additions[count++] = (struct bt_image_addition){
+        .path = "etc/ld.so.preload", .link_target = BT_CONTAINER_PRELOAD, .mode = 0777};
     for (size_t i = 0; i < BT_ARRAY_LENGTH(bt_trust_stores); i++) {
         (void)snprintf(targets[i], sizeof(targets[i]), BT_GUEST_FOLDER "/%s", bt_trust_stores[i].file);
         ret_additions[count++] = (struct bt_image_addition){
@@ -94,7 +97,7 @@ static size_t list_additions(const struct source *source, struct bt_image_additi
 static void *make_tar(void *argument)
 {
     struct source *source = argument;
-    struct bt_image_addition additions[FOLDER_COUNT + 1 + BT_ARRAY_LENGTH(bt_trust_stores)];
+    struct bt_image_addition additions[FOLDER_COUNT + 2 + BT_ARRAY_LENGTH(bt_trust_stores)];
     char targets[BT_ARRAY_LENGTH(bt_trust_stores)][64];
     sigset_t broken_pipe;
     (void)sigemptyset(&broken_pipe);

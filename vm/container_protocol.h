@@ -21,6 +21,8 @@
 #define BT_CONTAINER_INIT "/berth/bin/berth-init" /* in every image */
 #define BT_CONTAINER_MAGIC 0x54435442U            /* "BTCT" */
 #define BT_CONTAINER_LENGTH_MAX (64U * 1024 * 1024)
+/* Where /etc/ld.so.preload of every image leads: what programs load before all else, if it is there. */
+#define BT_CONTAINER_PRELOAD "/run/berth/preload"
 #define BT_CONTAINER_READY "berth-init: ready"
 
 #define BT_RELAY_HEADER_LENGTH 5U

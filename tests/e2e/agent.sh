@@ -66,6 +66,7 @@ check_status "its name is taken" 1 "taken|exists|already" berth spawn dev --name
 equal "exec passes the status" 9 "$(berth exec two -- sh -c 'exit 9'; echo $?)"
 equal "exec passes words as they are" 'a b|$HOME|*' "$(berth exec two -- printf '%s|%s|%s' 'a b' '$HOME' '*')"
 equal "standard input goes in" 5 "$(printf 12345 | as 1000 berth exec two -- wc -c)"
+check "ls and stat of the image work" berth exec two -- sh -c 'ls -la / && stat / /workspace'
 state=/home/1000/.local/state/berth
 secrets="$(cat $state/host.key) $(cat $state/env/live/gateway.secret) $(json 'd["token"]' <$state/env/live/agents/two/secrets.json)"
 equal "there are three secrets to look for" 3 "$(wc -w <<<"$secrets")"

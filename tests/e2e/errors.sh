@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A user's bad days: each a clear message and exit status, nothing left behind, nothing lost.
-# variants: qemu runc
+# variants: qemu runc runsc
 . "$(dirname "$0")/../lib/world.bash"
 . "$(dirname "$0")/../lib/tap.bash"
 world_enter "$@"
