@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A hostile container: every way out of it that is known, tried from inside as the agent and as root, and judged by what is
 # seen outside of it (tests/lib/docker_hostile.py). The attacker is the program of tests/attack/hostile/.
-# variants: runc
+# variants: runc runsc
 . "$(dirname "$0")/../lib/docker_world.bash"
 
 # A host with an address of IPv6, since what there is none of cannot be reached either.

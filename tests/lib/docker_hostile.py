@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 
+from host_processes import gvisor_holds, gvisor_processes, processes, read_text, started_at, status_of
 from watcher import Listeners, Watcher, addresses_of, describe, in_network
 
 IS_GVISOR = sys.argv[1] == "runsc"
@@ -129,7 +130,8 @@ def attack(line, user="agent"):
 # ---- the network ----------------------------------------------------------------------------------------------------
 
 class Case:
-    """line: what is tried; may: how outcomes begin that are no success; own: why success in gVisor is none."""
+    """line: what is tried; may: how outcomes begin that are no success; own: looks whether a success in gVisor, whose own
+    kernel grants it to itself, is one for the host: (is none, what was seen)"""
     def __init__(self, name, line, may=("refused", "silent"), user="agent", own=None):
         self.name, self.line, self.may, self.user, self.own = name, line, may, user, own
 
@@ -323,9 +325,7 @@ sys_nice sys_resource sys_time sys_tty_config mknod lease audit_write audit_cont
 wake_alarm block_suspend audit_read perfmon bpf checkpoint_restore""".split()
 NAMESPACES = {"mounts": 0x20000, "control groups": 0x2000000, "host names": 0x4000000, "messages": 0x8000000, "users": 0x10000000,
               "processes": 0x20000000, "networks": 0x40000000, "clocks": 0x80}
-OWN_KERNEL = "gVisor's own kernel grants this to itself; the host's never hears of it"
 BOTH = ("agent", "root")
-GOES_FIRST = "agent: when memory is short it goes before its container's first process, and that before the host's"
 
 # No profile may name these: they reach into the kernel, other processes, mounts, keys, the machine's clock or its memory.
 NEVER = set("""acct add_key adjtimex bpf chroot clock_adjtime clock_settime clone3 delete_module fanotify_init fanotify_mark
@@ -347,34 +347,49 @@ def refused_calls():
     return {name: number for name, number in known.items() if name not in allowed | conditional or name in NEVER}
 
 
+def is_own_kernels():
+    holds = gvisor_holds(one.id)
+    return bool(holds) and holds <= held_at_first, f"the host's kernel knows nothing of it: {len(holds)} things held as before"
+
+
+def has_no_secret(path):
+    """gVisor shows these to every user in it; berth puts nothing there."""
+    state = "/home/1000/.local/state/berth"
+    secrets = [json.loads(read_text(f"{state}/env/live/agents/one/secrets.json"))["token"], read_text(f"{state}/host.key").strip(),
+               read_text(f"{state}/env/live/gateway.secret").strip()]
+    run = subprocess.run(["bash", f"{WORLD}/berth", "exec", "-T", "one", "--", "cat", path], stdout=subprocess.PIPE, text=True, check=False)
+    return len(run.stdout) > 0 and not any(secret in run.stdout for secret in secrets), f"{len(run.stdout)} bytes, none of {len(secrets)} secrets"
+
+
 def right_cases():
     cases = [Case(f"{user}: gains cap_{name}", f"capability {number}", user=user, may=("refused",))
              for number, name in enumerate(CAPABILITIES) for user in BOTH]
     cases += [Case(f"{user}: becomes {who}", f"become {number}", user=user, may=("refused",)) for who, number in
               (("root", 0), ("a user of the host", 1000), ("the gateway's user", 65526)) for user in BOTH if (who, user) != ("root", "root")]
     cases += [Case(f"the call {name}", f"call {number}", may=("refused EPERM", "refused ENOSYS") if not IS_GVISOR else ("refused",),
-                   own=OWN_KERNEL) for name, number in sorted(refused_calls().items())]
+                   own=is_own_kernels) for name, number in sorted(refused_calls().items())]
     cases += [Case("calls of 32 bits", "call-of-32-bits 20", may=("refused", "ended")),
               Case("calls of x32", "call-of-x32 39", may=("refused", "ended"))]
     for name, flag in NAMESPACES.items():
-        cases += [Case(f"{user}: {how} a namespace of {name}", f"{verb} {flag:#x}", user=user, may=("refused",), own=OWN_KERNEL)
+        cases += [Case(f"{user}: {how} a namespace of {name}", f"{verb} {flag:#x}", user=user, may=("refused",), own=is_own_kernels)
                   for how, verb in (("moves to", "unshare"), ("has a child in", "clone")) for user in BOTH
                   if not (name == "clocks" and verb == "clone")]  # clone(2) has no flag for it: that is its signal
     cases += [Case(f"{user}: enters the {kind} of process 1", f"enter /proc/1/ns/{kind} 0", user=user, may=("refused",))
               for kind in ("mnt", "net", "user", "pid") for user in BOTH]
     cases += [Case("agent: traces process 1", "trace 1", may=("refused",)), Case("agent: kills process 1", "kill 1", may=("refused",))]
-    cases += [Case(f"raises its limit of {name}", f"raise {name}", may=("refused",), own=OWN_KERNEL)
+    cases += [Case(f"raises its limit of {name}", f"raise {name}", may=("refused",), own=is_own_kernels)
               for name in ("descriptors", "core", "nice", "realtime")]
-    cases += [Case(f"{user}: {what}", f"raise {name}", user=user, may=("refused",), own=OWN_KERNEL) for name, what in
+    cases += [Case(f"{user}: {what}", f"raise {name}", user=user, may=("refused",), own=is_own_kernels) for name, what in
               (("scheduler", "real time"), ("priority", "before all others"), ("disk", "the disk before all others")) for user in BOTH]
-    cases += [Case("a personality that maps the first page", "personality 0x100000", may=("refused",), own=OWN_KERNEL),
-              Case("a personality whose readable is executable", "personality 0x400000", may=("refused",), own=OWN_KERNEL),
+    cases += [Case("a personality that maps the first page", "personality 0x100000", may=("refused",), own=is_own_kernels),
+              Case("a personality whose readable is executable", "personality 0x400000", may=("refused",), own=is_own_kernels),
               Case("types into a terminal", "terminal", may=("refused",))]
     return cases
 
 
 def file_cases():
-    cases = [Case(f"{user}: writes to {path}", f"write {path}", user=user, may=("refused",)) for user in BOTH for path in (
+    cases = [Case(f"{user}: writes to {path}", f"write {path}", user=user, may=("refused",),
+                  own=is_own_kernels if path == "/dev/fuse" else None) for user in BOTH for path in (
         "/", "/usr", "/usr/bin", "/usr/bin/env", "/bin/sh", "/etc", "/etc/passwd", "/lib", "/opt", "/var", "/root", "/home", "/berth",
         "/berth/bin/berth-init", "/proc/1/exe", "/proc/1/mem", "/proc/sysrq-trigger",
         "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hostname", "/proc/sys/vm/overcommit_memory",
@@ -387,11 +402,13 @@ def file_cases():
     cases += [Case(f"{user}: reads {path}", f"read {path}", user=user, may=hidden) for user in BOTH for path in (
         "/proc/kcore", "/proc/kmsg", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats", "/dev/kmsg", "/dev/mem",
         "/proc/kpageflags", "/proc/kpagecount", "/sys/kernel/debug/sched/debug", "/sys/firmware/dmi/tables/DMI", "/var/run/docker.sock")]
-    cases += [Case(f"agent: reads {path}", f"read {path}", may=hidden) for path in (
-        "/proc/1/environ", "/proc/1/mem", "/proc/1/maps", "/run/berth/secrets", "/etc/shadow")]
+    cases += [Case(f"agent: reads {path}", f"read {path}", may=hidden) for path in ("/proc/1/mem", "/run/berth/secrets", "/etc/shadow")]
+    cases += [Case(f"agent: reads {path}", f"read {path}", may=hidden, own=lambda path=path: has_no_secret(path))
+              for path in ("/proc/1/environ", "/proc/1/maps")]
     cases += [Case(f"{user}: lists {path}", f"list {path}", user=user, may=hidden) for user in BOTH for path in (
         "/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/fs/bpf", "/proc/scsi", "/proc/acpi", "/dev/disk")]
-    cases += [Case(f"{user}: makes and opens the device of {name}", f"node /tmp/hostile-node {kind} {major} {minor}", user=user, may=("refused",))
+    cases += [Case(f"{user}: makes and opens the device of {name}", f"node /tmp/hostile-node {kind} {major} {minor}", user=user, may=("refused",),
+                   own=is_own_kernels if name == "fuse" else None)
               for user in BOTH for name, kind, major, minor in (("memory", "c", 1, 1), ("kernel messages", "c", 1, 11), ("tun", "c", 10, 200),
                                                                ("kvm", "c", 10, 232), ("a disk", "b", 8, 0), ("a loop", "b", 7, 0),
                                                                ("fuse", "c", 10, 229))]
@@ -413,17 +430,10 @@ def judge_inside(cases):
     for case in cases:
         said = attack(case.line, case.user)
         if IS_GVISOR and case.own and said.startswith(("done", "unlimited")):
-            skip(case.name, case.own)
+            is_none, seen = case.own()
+            report(is_none, case.name, f"inside: {said}", f"outside: {seen}")
         else:
             report(said.startswith(case.may), case.name, f"inside: {said}")
-
-
-def read_text(path):
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError as error:
-        return str(error)
 
 
 def host_state():
@@ -444,37 +454,55 @@ def changes(before, after):
     return [str(line)[:300] for line in sorted(lines(before) ^ lines(after))[:6]]
 
 
-def processes():
-    """{pid: status} of every process of the host's view."""
-    return {int(entry): read_text(f"/proc/{entry}/status") for entry in os.listdir("/proc") if entry.isdigit()}
-
-
 def judge_held():
-    """How the host's kernel sees a process of the attacker."""
+    """How the host's kernel sees a process of the attacker; in gVisor there is none but gVisor's."""
     for user, uid in (("agent", 65525), ("root", 0)):
-        name = f"{user}: what the host's kernel holds of its rights"
-        if IS_GVISOR:
-            skip(name, "a process in gVisor is none of the host's")
-            if user == "agent":
-                skip(GOES_FIRST, "a process in gVisor is none of the host's")
-            continue
         session = Session(user)
         session.process.stdin.write("x hold\n")
         session.process.stdin.flush()
         found, deadline = [], time.monotonic() + 20
-        while not found and time.monotonic() < deadline:
-            found = [(pid, status) for pid, status in processes().items() if "Name:\thostile-held\n" in status]
-        pid, text = found[0] if found else (0, "")
-        score = read_text(f"/proc/{pid}/oom_score_adj").strip()
-        status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
-        sets = {key: int(status.get(key, "1"), 16) for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
-        report(not any(sets.values()) and status.get("NoNewPrivs") == "1" and status.get("Seccomp") == "2" and
-               status.get("Uid", "").split()[:1] == [str(uid)], name,
-               f"outside: {sets}, uid {status.get('Uid')}, no new rights {status.get('NoNewPrivs')}, filter {status.get('Seccomp')}")
+        while not IS_GVISOR and not found and time.monotonic() < deadline:
+            found = [pid for pid, status in processes().items() if "Name:\thostile-held\n" in status]
+        name = f"{user}: what the host's kernel holds of its rights"
+        if IS_GVISOR:
+            judge_gvisor_held(name)
+        else:
+            judge_process_held(name, uid, found[0] if found else 0)
         if user == "agent":
             first = int(read_text(f"/proc/{one.pid}/oom_score_adj"))
-            report(first > 0 and int(score) > first, GOES_FIRST, f"outside: {score}, the first process {first}")
+            score = first if IS_GVISOR else int(read_text(f"/proc/{found[0]}/oom_score_adj")) - first if found else 0
+            report(first > 0 and score > 0, "agent: when memory is short it goes before its container, and that before the host",
+                   f"outside: its container {first}" + ("" if IS_GVISOR else f", itself {score} more"))
         session.end()
+
+
+def judge_process_held(name, uid, pid):
+    status = status_of(pid)
+    sets = {key: int(status.get(key, "1"), 16) for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
+    report(not any(sets.values()) and status.get("NoNewPrivs") == "1" and status.get("Seccomp") == "2" and
+           status.get("Uid", "").split()[:1] == [str(uid)], name,
+           f"outside: {sets}, uid {status.get('Uid')}, no new rights {status.get('NoNewPrivs')}, filter {status.get('Seccomp')}")
+
+
+def judge_gvisor_held(name):
+    """gVisor's kernel traces its processes, and its gofer opens files: each has that right, filters, and a root of its own."""
+    rights = {"sandbox": 1 << 19, "gofer": 0b11111 | 1 << 18}  # ptrace; owners of files and chroot
+    wrong, seen = [], {}
+    for pid, kind in gvisor_processes(one.id).items():
+        status, kind = status_of(pid), kind.removesuffix("'s")
+        try:
+            is_apart = all(os.readlink(f"/proc/{pid}/ns/{space}") != os.readlink(f"/proc/self/ns/{space}") for space in ("mnt", "net", "ipc", "uts"))
+        except OSError:
+            continue  # it has ended
+        sets = [int(status.get(key, "1"), 16) for key in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")]
+        seen[kind] = seen.get(kind, 0) + 1
+        if status.get("NoNewPrivs") != "1" or status.get("Seccomp") != "2" or not is_apart or any(held & ~rights[kind] for held in sets):
+            wrong.append(f"{kind} {pid}: {sets}, no new rights {status.get('NoNewPrivs')}, filter {status.get('Seccomp')}, apart {is_apart}")
+    root = f"/proc/{one.pid}/root"
+    files = sorted(os.path.relpath(os.path.join(folder, name), root) for folder, names, found in os.walk(root)
+                   if "proc" not in folder.removeprefix(root).split("/") for name in names + found)
+    report(set(seen) == set(rights) and not wrong and set(files) <= {"etc", "etc/localtime", "proc"}, name,
+           f"outside: {seen} processes with filters; the files that gVisor's kernel sees: {files}", *wrong[:6])
 
 
 def judge_setuid():
@@ -594,21 +622,25 @@ def judge_frames(outside):
 
 # ---- all there is of something --------------------------------------------------------------------------------------
 
-GROUPS = "gVisor was told to leave the control groups of this machine alone (--ignore-cgroups), as it must with their first version"
+GROUPS = """impossible: gVisor was told to leave control groups alone (--ignore-cgroups), as it must with their first version; berth
+    said before the launch that these limits do not hold""".replace("\n    ", " ")
 
 
-def group_value(controller, name):
+def group_value(controller, first, second):
+    """A figure of the attacker's control group: the file "first" of version 1, or what there is of "second" in version 2."""
+    folders = {}
     for line in read_text(f"/proc/{one.pid}/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        if controller in controllers.split(","):
-            return int(read_text(f"/sys/fs/cgroup/{controller}{path}/{name}"))
-        if controllers == "":
-            unified = f"/sys/fs/cgroup{path}/{name}"
-    return int(read_text(unified))
+        folders.update({name: path for name in controllers.split(",")})
+    if controller in folders:
+        text = read_text(f"/sys/fs/cgroup/{controller}{folders[controller]}/{first}")
+    else:
+        [text] = [read_text(path) for name in second if os.path.exists(path := f"/sys/fs/cgroup{folders['']}/{name}")][:1]
+    return sys.maxsize if text.strip() == "max" else int(text)
 
 
 def judge_group(name, line, is_good, look):
-    if IS_GVISOR:
+    if is_unlimited:
         skip(name, GROUPS)
         return
     said = attack(line)
@@ -623,11 +655,11 @@ def number_in(said):
 
 def judge_exhaust():
     judge_group("all processes", "processes 5000", lambda said, _: said.endswith("EAGAIN") and number_in(said) < 4096,
-                lambda: f"{group_value('pids', 'pids.max')} are its limit")
+                lambda: f"{group_value('pids', 'pids.max', ['pids.max'])} are its limit")
     limit = 512 << 20
     for name, line in (("all memory", "memory 700"), ("all shared memory", "shared 700")):
         judge_group(name, line, lambda said, value: said.startswith("ended by KILL") and value <= limit,
-                    lambda: group_value("memory", "memory.max_usage_in_bytes"))
+                    lambda: group_value("memory", "memory.max_usage_in_bytes", ["memory.peak", "memory.max"]))
     for folder, bound, user in (("/tmp", 256, "agent"), ("/var/tmp", 256, "agent"), ("/dev/shm", 64, "agent"), ("/run", 64, "root")):
         said = attack(f"fill {folder} {bound + 40}", user)
         report(said.startswith("refused") or said.endswith("ENOSPC") and number_in(said) <= bound, f"all of {folder}", f"inside: {said}")
@@ -638,8 +670,8 @@ def judge_exhaust():
     for kind in ("null", "sockets", "memories"):
         said = attack(f"open {kind} 20000")
         report(said.endswith("EMFILE") and number_in(said) <= 16384, f"all descriptors, of {kind}", f"inside: {said}")
-    said = attack("open inotify 5000")
-    report(said.endswith("EMFILE") and number_in(said) <= 1024, "all watchers of files", f"inside: {said}")
+    said = attack("open inotify 20000")  # a user has 1024 of the host's; gVisor's are as bounded as descriptors
+    report(said.endswith("EMFILE") and number_in(said) <= (16384 if IS_GVISOR else 1024), "all watchers of files", f"inside: {said}")
     engine_size = tree_size("/opt/docker/data")
     run = subprocess.run(["bash", f"{WORLD}/berth", "exec", "-T", "one", "--", "head", "-c", "67108864", "/dev/zero"], stdout=subprocess.PIPE, check=False)
     grown = tree_size("/opt/docker/data") - engine_size + tree_size("/home/1000/.local/state/berth/env/live/agents/one") // 1024 // 1024
@@ -661,14 +693,15 @@ def tree_size(folder):
 
 def of_container(namespace):
     """Processes that are in the container, or hold it."""
-    found = []
+    found = list(gvisor_processes(one.id)) if IS_GVISOR else []
     for pid in processes():
         try:
-            if os.readlink(f"/proc/{pid}/ns/pid") == namespace or one.id in read_text(f"/proc/{pid}/cmdline"):
+            is_inside = not IS_GVISOR and os.readlink(f"/proc/{pid}/ns/pid") == namespace
+            if is_inside or one.id in read_text(f"/proc/{pid}/cmdline"):
                 found.append(pid)
         except OSError:
             pass
-    return found
+    return sorted({*found})
 
 
 def eventually(is_so):
@@ -684,14 +717,19 @@ def judge_end():
               [f"/sys/fs/cgroup/{line.split(':')[1]}{line.split(':')[2]}"] if one.id in path and os.path.isdir(path)]
     said = attack("leave")
     before = of_container(namespace)
+    started = {pid: started_at(pid) for pid in before}
     report(said == "done left eight" and len(before) >= (1 if IS_GVISOR else 9), "processes that hear no signal are left", f"inside: {said}",
            f"outside: {len(before)} processes")
     for session in sessions.values():
         session.end()
     sessions.clear()
     run = subprocess.run(["bash", f"{WORLD}/berth", "stop", "one"], capture_output=True, text=True, check=False)
-    eventually(lambda: not of_container(namespace))
-    left = of_container(namespace)
+    # In gVisor a process says nothing of its container: those that were there must have gone.
+
+    def remaining():
+        return sorted({*of_container(namespace), *(pid for pid in before if started_at(pid) == started[pid])})
+    eventually(lambda: not remaining())
+    left = remaining()
     report(run.returncode == 0 and not left, "after the stop none of its processes is there", f"{run.stderr}", *[read_text(f"/proc/{pid}/cmdline") for pid in left])
     report(not [c for c in engine("/containers/json?all=1") if c["Id"] == one.id] and one.network not in [n["Name"] for n in engine("/networks")],
            "nor its container, nor its network")
@@ -749,5 +787,7 @@ def main():
 
 one, other = Guest("one"), Guest("other")
 gateway, orchestrator = Guest("gateway"), Guest("orchestrator")
+held_at_first = gvisor_holds(one.id) if IS_GVISOR else set()
+is_unlimited = IS_GVISOR and "--ignore-cgroups" in read_text(f"/proc/{one.pid}/cmdline")
 if __name__ == "__main__":
     main()

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define AT_ONCE 256U
-#define WAIT_MS 500
+#define WAIT_MS 250
 #define ANSWER_MS 3000
 #define WAIT_OF_MANY_MS 30 /* for each AT_ONCE of a long list */
 #define NO_WORD "-"
