@@ -135,7 +135,9 @@ if is_full; then
     cp -r "$www/go" "$www/only-go"
     cp -r "$www/go" "$www/only-go-folder"
     mkdir "$www/aws"
-    cp "$www/index.html" "$www/aws/file"
+    cp "$www/index.html" "$www/aws/only"
+    cp "$www/index.html" "$www/aws/get"
+    : >"$www/aws/put" # what a PUT of this server's is answered with
     # shellcheck disable=SC2016
     agent 'openssl req -x509 -newkey rsa:2048 -nodes -keyout /dev/null -out other.pem -subj /CN=other -days 9 2>/dev/null
         mkdir empty
@@ -146,6 +148,8 @@ if is_full; then
         keytool -importcert -noprompt -alias other -file other.pem -keystore other.jks -storepass changeit 2>/dev/null
         echo "export SSL_CERT_DIR=$HOME/empty GIT_SSL_CAPATH=$HOME/empty" >>others
         echo "export JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=$HOME/other.jks" >>others'
+    aws="export AWS_ACCESS_KEY_ID=nobody AWS_SECRET_ACCESS_KEY=nothing AWS_DEFAULT_REGION=us-east-1 AWS_MAX_ATTEMPTS=1 &&
+        aws configure set default.s3.addressing_style path && aws --endpoint-url https://allowed.example s3"
     only="https://allowed.example/?only"
     go="mkdir -p go-only && cd go-only && { [ -e go.mod ] || /usr/lib/go-1.19/bin/go mod init test; } &&
         GOFLAGS=-modcacherw GOSUMDB=off /usr/lib/go-1.19/bin/go mod download allowed.example/sample@v1.0.0"
@@ -161,7 +165,7 @@ if is_full; then
     uses PIP_CERT "pip" "/only-pip/" "unset REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
         python3 -m pip download --retries 0 --no-cache-dir --disable-pip-version-check \
             --index-url https://allowed.example/only-pip/ -d pip-only berth-sample"
-    uses AWS_CA_BUNDLE "botocore, which is AWS's command line" "/aws/file" "$python botocore https://allowed.example/aws/file"
+    uses AWS_CA_BUNDLE "AWS's command line" "/aws/only" "$aws cp s3://aws/only -"
     uses GRPC_DEFAULT_SSL_ROOTS_FILE_PATH "gRPC" "/test.Echo/" "$python grpc grpc.example:443"
     uses JAVA_TOOL_OPTIONS "Java" "/?only-java" "$java URLConnection '$only-java'"
 fi
@@ -173,7 +177,7 @@ if is_full; then
     client "Java by the system's key store" "/?store-java" "$greeting" \
         "$unset_all; $java URLConnection 'https://allowed.example/?store-java'"
 fi
-# What no tool of Debian 12 goes by (harness.sh has Codex and pi's Node, which do) is there and leads to the same certificates.
+# What no tool of Debian 12 goes by alone (harness.sh has Codex and pi's Node, which do) is there and leads to the same certificates.
 for name in CARGO_HTTP_CAINFO DENO_CERT CODEX_CA_CERTIFICATE; do
     equal "$name is the bundle" "$(agent 'realpath "$NODE_EXTRA_CA_CERTS"')" "$(agent "realpath \"\$$name\"")"
 done
@@ -196,6 +200,22 @@ if is_full; then
         PATH=\$PATH:/usr/lib/go-1.19/bin && go mod init test &&
         GOPROXY=https://allowed.example/go GOSUMDB=off go mod download -x allowed.example/sample@v1.0.0 &&
         cat ~/go/pkg/mod/allowed.example/sample@v1.0.0/sample.go"
+    # The index of files is what this cargo calls unstable, and later ones prefer.
+    cargo() { # NAME INDEX: in a project that wants a crate of that index
+        echo "mkdir -p $1/src $1/.cargo && cd $1 && echo >src/lib.rs && export CARGO_HOME=\$HOME/$1-home RUSTC_BOOTSTRAP=1 &&
+            printf '[registries.test]\nindex = \"%s\"\n' '$2' >.cargo/config.toml &&
+            printf '%s\n' '[package]' 'name = \"user\"' 'version = \"1.0.0\"' '[dependencies]' \
+                'berth-sample = { version = \"1\", registry = \"test\" }' >Cargo.toml &&
+            cargo -Z sparse-registry fetch -q && cat \$CARGO_HOME/registry/src/*/berth-sample-1.0.0/src/lib.rs"
+    }
+    crates=https://allowed.example/crates
+    client "cargo" "/crates/files/berth-sample/1.0.0/download" "from the crates" "$(cargo files "sparse+$crates/index/")"
+    client "cargo, whose index is in git" "/crates.git/git-upload-pack" "from the crates" "$(cargo git "$crates.git")"
+    # It has the system's store beside the variable, which therefore is not alone what it trusts; but it does go by it.
+    check_status "cargo reads CARGO_HTTP_CAINFO" 101 "/nowhere|CA" \
+        agent "export CARGO_HTTP_CAINFO=/nowhere; $(cargo nowhere "sparse+$crates/index/")"
+    client "AWS's command line gets an object" "/aws/get" "$greeting" "$aws cp s3://aws/get -"
+    client "and puts one" "/aws/put" "upload: " "$aws cp clients/README.md s3://aws/put"
     for one in fetch undici undici-fetch https; do
         client "Node: $one" "/?node-$one" "$greeting" "$node $one 'https://allowed.example/?node-$one'"
     done

@@ -57,22 +57,9 @@ def grpc_client(target):
     return " ".join(said)
 
 
-def botocore_client(url):
-    """One object, by S3's interface, from ADDRESS/BUCKET/KEY."""
-    import botocore.config
-    import botocore.session
-    address, bucket, key = url.rsplit("/", 2)
-    session = botocore.session.get_session()
-    session.set_credentials("nobody", "nothing")
-    config = botocore.config.Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0})
-    client = session.create_client("s3", region_name="us-east-1", endpoint_url=address, config=config)
-    return client.get_object(Bucket=bucket, Key=key)["Body"].read().decode()
-
-
 CLIENTS = {
     "urllib": urllib_client, "urllib-strict": urllib_strict, "requests": requests_client,
     "requests-events": requests_events, "websockets": websockets_client, "grpc": grpc_client,
-    "botocore": botocore_client,
 }
 
 print(CLIENTS[sys.argv[1]](sys.argv[2]).strip())
