@@ -37,7 +37,7 @@ static const char *hint_of(const char *message, int *code)
         *code = ENOSPC;
         return "another network of the engine uses addresses of berth's pool: docker network ls, docker "
                "network rm; "
-               "or have an administrator move the pool (bridge_block in helper.conf)";
+               "or have an administrator move the pool (bridge_base in /etc/berth/helper.conf)";
     }
     if (has(message, "toomanyrequests") || has(message, "too many open files"))
         return "the engine is out of descriptors: stop some containers, or raise its LimitNOFILE";
