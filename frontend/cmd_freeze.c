@@ -176,10 +176,10 @@ const struct bt_command bt_command_freeze = {
     .name = "freeze",
     .operands = "N [IMAGE]",
     .summary = "Make an image of what an agent has at home, for others to begin with",
-    .details =
-        "The image is yours alone, and has the agent's name unless another is given. Nothing of its "
-        "workspace is in it.\n"
-        "Agents begin with it by --image, or by 'image' in a bottle. A virtual machine has to be stopped before.",
+    .details = "The image is yours alone, and has the agent's name unless another is given. Nothing of its "
+               "workspace is in it.\n"
+               "Agents begin with it by --image, or by 'image' in a bottle. A virtual machine has to be "
+               "stopped before.",
     .options = bt_freeze_options,
     .option_count = BT_ARRAY_LENGTH(bt_freeze_options),
     .maximum = 2,

@@ -87,7 +87,7 @@ static void reset(struct bt_http2_stream *stream, uint32_t code)
 
 void bt_http2_stream_break(struct bt_http2_stream *stream, uint32_t code)
 {
-    if (stream->is_silent || stream->is_failed)
+    if (stream->is_silent || stream->is_released || stream->is_failed)
         return;
     reset(stream, code);
     stream->base.events->on_abort(stream->base.context, &stream->base, BT_ABORT_PROTOCOL);

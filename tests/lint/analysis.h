@@ -24,10 +24,6 @@
 
 void bt_analysis_change(void *memory);
 #undef TAILQ_REMOVE
-#define TAILQ_REMOVE(head, element, field)                                                                   \
-    do {                                                                                                     \
-        bt_analysis_change(head);                                                                            \
-        bt_analysis_change(&(element)->field);                                                               \
-    } while (0)
+#define TAILQ_REMOVE(head, element, field) bt_analysis_change(head)
 
 #endif
