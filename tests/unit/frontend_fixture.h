@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "lib/file.h"
+#include "tests/lib/test_folder.h"
 
 struct fixture {
     char folder[256];
@@ -37,11 +38,7 @@ static inline int fixture_set_up(void **state)
     struct fixture *fixture = calloc(1, sizeof *fixture);
     if (!fixture)
         return -1;
-    const char *base = getenv("TMPDIR");
-    snprintf(fixture->folder, sizeof fixture->folder, "%.200s/berth-test.XXXXXX",
-             base && *base ? base : "/tmp");
-    if (!mkdtemp(fixture->folder))
-        return -1;
+    test_folder_make(fixture->folder, sizeof fixture->folder);
     snprintf(fixture->paths.config, sizeof fixture->paths.config, "%s/config", fixture->folder);
     snprintf(fixture->paths.state, sizeof fixture->paths.state, "%s/state", fixture->folder);
     snprintf(fixture->paths.images, sizeof fixture->paths.images, "%s/images", fixture->folder);

@@ -1,60 +1,17 @@
-/* The state database: names, truth about what lives, many processes at once. Also the audit trail, which lies
- * beside. */
-#include "tests/unit/frontend_fixture.h"
-
+/* The state database: names, what was written and who reads it, many processes at once. */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/audit.h"
-#include "frontend/state.h"
 #include "ipc/wire/pool.h"
-
-static struct bt_state *open_state(const struct fixture *fixture)
-{
-    struct bt_state *state = NULL;
-    struct bt_error error = {0};
-    if (bt_state_open(&fixture->paths, &state, &error) < 0)
-        fail_msg("%s", error.message);
-    return state;
-}
-
-static struct bt_agent blank(const char *name)
-{
-    struct bt_agent agent = {.slot = -1};
-    snprintf(agent.name, sizeof agent.name, "%s", name);
-    snprintf(agent.environment, sizeof agent.environment, "live");
-    snprintf(agent.manifest, sizeof agent.manifest, "dev");
-    assert_int_equal(bt_process_identify(getpid(), &agent.keeper), 0);
-    return agent;
-}
-
-static struct bt_agent reserve(struct bt_state *state, const char *name)
-{
-    struct bt_agent agent = blank(name);
-    struct bt_error error = {0};
-    if (bt_state_reserve(state, &agent, &error) < 0)
-        fail_msg("%s", error.message);
-    return agent;
-}
-
-/* A process that lives until it is killed. */
-static pid_t start_child(struct bt_process *process)
-{
-    pid_t child = fork();
-    if (child == 0) {
-        pause();
-        _exit(0);
-    }
-    assert_true(child > 0);
-    assert_int_equal(bt_process_identify(child, process), 0);
-    return child;
-}
+#include "tests/unit/state_fixture.h"
 
 static void t_state_files_are_the_users_alone(void **state)
 {
@@ -258,94 +215,6 @@ static void t_state_finds_by_part(void **state)
     bt_state_close(database);
 }
 
-static void t_state_tells_what_is_lost(void **state)
-{
-    struct bt_state *database = open_state(*state);
-    struct bt_agent agent = reserve(database, "one");
-    pid_t child = start_child(&agent.keeper);
-    agent.status = BT_AGENT_RUNNING;
-    assert_int_equal(bt_state_update(database, &agent, NULL), 0);
-    assert_int_equal(bt_agent_status_now(&agent), BT_AGENT_RUNNING);
-    assert_true(bt_agent_is_live(&agent));
-    assert_int_equal(kill(child, SIGKILL), 0);
-    /* A zombie is not a keeper: it is asked before it is reaped. */
-    siginfo_t information;
-    assert_int_equal(waitid(P_PID, (id_t)child, &information, WEXITED | WNOWAIT), 0);
-    assert_int_equal(bt_agent_status_now(&agent), BT_AGENT_LOST);
-    assert_int_equal(waitpid(child, NULL, 0), child);
-    assert_int_equal(bt_agent_status_now(&agent), BT_AGENT_LOST);
-    assert_false(bt_agent_is_live(&agent));
-    agent.status = BT_AGENT_STOPPED; /* an end that was recorded stays as it is */
-    assert_int_equal(bt_agent_status_now(&agent), BT_AGENT_STOPPED);
-    bt_state_close(database);
-}
-
-static void t_state_forgets_launches_that_were_given_up(void **state)
-{
-    struct fixture *fixture = *state;
-    struct bt_state *database = open_state(fixture);
-    struct bt_error error = {0};
-    struct bt_agent early = blank("early"), begun = blank("begun"), live = blank("live-one"), found;
-    pid_t child = start_child(&early.keeper);
-    begun.keeper = early.keeper;
-    assert_int_equal(bt_state_reserve(database, &early, &error), 0);
-    assert_int_equal(bt_state_reserve(database, &begun, &error), 0);
-    assert_int_equal(bt_state_reserve(database, &live, &error), 0);
-    snprintf(begun.folder, sizeof begun.folder, "/somewhere"); /* something was made: that is to be removed */
-    assert_int_equal(bt_state_update(database, &begun, &error), 0);
-    bt_state_close(database);
-    database = open_state(fixture);
-    assert_int_equal(bt_state_get(database, early.id, &found, &error), 0);
-    bt_state_close(database);
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-    database = open_state(fixture);
-    assert_int_equal(bt_state_get(database, early.id, &found, &error), -ENOENT);
-    assert_int_equal(bt_state_get(database, begun.id, &found, &error), 0);
-    assert_int_equal(bt_agent_status_now(&found), BT_AGENT_LOST);
-    assert_int_equal(bt_state_get(database, live.id, &found, &error), 0);
-    early.keeper = live.keeper;
-    assert_int_equal(bt_state_reserve(database, &early, &error), 0); /* its name is free again */
-    bt_state_close(database);
-}
-
-static void t_state_is_not_fooled_by_a_used_pid(void **state)
-{
-    struct bt_process process, other;
-    int fd = -1;
-    (void)state;
-    assert_int_equal(bt_process_identify(getpid(), &process), 0);
-    assert_true(bt_process_is_alive(&process));
-    assert_int_equal(bt_process_open(&process, &fd), 0);
-    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
-    bt_fd_close(&fd);
-    other = process;
-    other.start_ticks--;
-    assert_false(bt_process_is_alive(&other));
-    assert_int_equal(bt_process_open(&other, &fd), -ESRCH);
-    assert_int_equal(fd, -1);
-    other = process;
-    other.boot[0] = other.boot[0] == 'x' ? 'y' : 'x'; /* before a reboot */
-    assert_false(bt_process_is_alive(&other));
-    other = (struct bt_process){0};
-    assert_false(bt_process_is_alive(&other));
-    assert_int_equal(bt_process_identify(0x3fffffff, &other), -ESRCH);
-}
-
-static void t_state_a_strange_name_of_a_process_is_no_matter(void **state)
-{
-    struct bt_process process = {0};
-    char name[16] = "a) R 1 2 (3";
-    FILE *file = fopen("/proc/self/comm", "we");
-    (void)state;
-    assert_non_null(file);
-    fputs(name, file);
-    fclose(file);
-    assert_int_equal(bt_process_identify(getpid(), &process), 0);
-    assert_true(process.start_ticks > 10);
-    assert_true(bt_process_is_alive(&process));
-}
-
 static void t_state_numbers_environments(void **state)
 {
     struct bt_state *database = open_state(*state);
@@ -372,32 +241,6 @@ static void t_state_numbers_environments(void **state)
     assert_int_equal(bt_state_delete(database, agent.id, &error), 0);
     assert_int_equal(bt_state_environment(database, "more", &number, &error), 0);
     assert_int_equal(number, 5);
-    bt_state_close(database);
-}
-
-static void t_state_a_late_keeper_removes_only_its_own_pair(void **state)
-{
-    struct bt_state *database = open_state(*state);
-    struct bt_infra infra = {
-        .environment = "live", .role = "gateway", .slot = 3, .generation = 9, .address = 0x0af30007};
-    struct bt_infra read, *list = NULL;
-    struct bt_process old = {.pid = 1, .start_ticks = 2, .boot = "b"};
-    size_t count = 0;
-    assert_int_equal(bt_state_infra_get(database, "live", "gateway", &read, NULL), -ENOENT);
-    infra.keeper = old;
-    assert_int_equal(bt_state_infra_put(database, &infra, NULL), 0);
-    infra.keeper.pid = 5;
-    assert_int_equal(bt_state_infra_put(database, &infra, NULL), 0); /* its successor */
-    assert_int_equal(bt_state_infra_delete(database, "live", "gateway", &old, NULL), 0);
-    assert_int_equal(bt_state_infra_get(database, "live", "gateway", &read, NULL), 0);
-    assert_int_equal(read.keeper.pid, 5);
-    assert_int_equal(read.address, 0x0af30007);
-    assert_true(read.created_seconds > 0);
-    assert_int_equal(bt_state_infra_list(database, NULL, &list, &count, NULL), 0);
-    assert_int_equal(count, 1);
-    free(list);
-    assert_int_equal(bt_state_infra_delete(database, "live", "gateway", NULL, NULL), 0);
-    assert_int_equal(bt_state_infra_get(database, "live", "gateway", &read, NULL), -ENOENT);
     bt_state_close(database);
 }
 
@@ -452,20 +295,20 @@ static void t_state_lists_a_hundred_agents_fast(void **state)
     for (int i = 0; i < 100; i++)
         reserve(database, "");
     bt_state_close(database);
-    clock_gettime(CLOCK_MONOTONIC, &before);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
     database = open_state(*state);
     assert_int_equal(bt_state_list(database, "live", &agents, &count, NULL), 0);
     for (size_t i = 0; i < count; i++)
         live += bt_agent_status_now(&agents[i]) == BT_AGENT_STARTING;
-    clock_gettime(CLOCK_MONOTONIC, &after);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
     assert_int_equal(count, 100);
     assert_int_equal(live, 100);
     assert_true(agents[0].id > agents[99].id);
     free(agents);
     bt_state_close(database);
     double ms = (double)(after.tv_sec - before.tv_sec) * 1e3 + (double)(after.tv_nsec - before.tv_nsec) / 1e6;
-    print_message("# 100 agents, with liveness: %.1f ms\n", ms);
-    assert_true(ms < 200); /* under sanitizers, on a busy machine */
+    print_message("# 100 agents, with liveness: %.1f ms of a processor\n", ms);
+    assert_true(ms < 200); /* under sanitizers */
 }
 
 static void t_state_refuses_what_it_does_not_know(void **state)
@@ -491,101 +334,6 @@ static void t_state_refuses_what_it_does_not_know(void **state)
     assert_null(database);
 }
 
-static void t_audit_keeps_whole_lines(void **state)
-{
-    const struct fixture *fixture = *state;
-    enum { CHILDREN = 8, LINES = 50 };
-    json_t *lines = NULL;
-    size_t damaged = 9;
-    struct stat status;
-    char path[600];
-    assert_int_equal(bt_audit_read(&fixture->paths, 10, &lines, &damaged, NULL), 0); /* none yet */
-    assert_int_equal(json_array_size(lines), 0);
-    json_decref(lines);
-    for (int i = 0; i < CHILDREN; i++) {
-        if (fork() == 0) {
-            for (int n = 0; n < LINES; n++) {
-                if (bt_audit_write(&fixture->paths, "spawn", "live", "one", json_pack("{s:i}", "n", n),
-                                   NULL) < 0)
-                    _exit(1);
-            }
-            _exit(0);
-        }
-    }
-    for (int i = 0, child = 0; i < CHILDREN; i++) {
-        assert_true(wait(&child) > 0);
-        assert_int_equal(child, 0);
-    }
-    assert_int_equal(bt_audit_read(&fixture->paths, 1000, &lines, &damaged, NULL), 0);
-    assert_int_equal(json_array_size(lines), CHILDREN * LINES);
-    assert_int_equal(damaged, 0);
-    json_decref(lines);
-    snprintf(path, sizeof path, "%s/audit.jsonl", fixture->paths.state);
-    assert_int_equal(stat(path, &status), 0);
-    assert_int_equal(status.st_mode & 07777, 0600);
-}
-
-static void t_audit_passes_over_damaged_lines(void **state)
-{
-    const struct fixture *fixture = *state;
-    json_t *lines = NULL;
-    size_t damaged = 0;
-    fixture_write(fixture, "state/audit.jsonl",
-                  "{\"act\":\"a\"}\nhalf a li\n[1]\n{\"act\":\"b\"}\n{\"act\":\"c\"");
-    assert_int_equal(bt_audit_read(&fixture->paths, 10, &lines, &damaged, NULL), 0);
-    assert_int_equal(json_array_size(lines), 2);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(lines, 0), "act")), "a");
-    assert_int_equal(damaged, 3);
-    json_decref(lines);
-    assert_int_equal(bt_audit_read(&fixture->paths, 1, &lines, &damaged, NULL), 0);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(lines, 0), "act")),
-                        "b"); /* the newest */
-    json_decref(lines);
-}
-
-/* A full trail is put aside once, however many processes notice it at the same time. */
-static void t_audit_is_put_aside_once(void **state)
-{
-    const struct fixture *fixture = *state;
-    enum { CHILDREN = 8 };
-    json_t *lines = NULL;
-    size_t damaged = 0;
-    struct stat status;
-    char path[700];
-    fixture_write(fixture, "state/audit.jsonl", "{}\n");
-    snprintf(path, sizeof path, "%s/audit.jsonl", fixture->paths.state);
-    assert_int_equal(truncate(path, 64L * 1024 * 1024), 0); /* sparse */
-    for (int i = 0; i < CHILDREN; i++) {
-        if (fork() == 0)
-            _exit(bt_audit_write(&fixture->paths, "stop", "live", "one", NULL, NULL) < 0);
-    }
-    for (int i = 0, child = 0; i < CHILDREN; i++) {
-        assert_true(wait(&child) > 0);
-        assert_int_equal(child, 0);
-    }
-    assert_int_equal(bt_audit_read(&fixture->paths, 100, &lines, &damaged, NULL), 0);
-    assert_int_equal(json_array_size(lines), CHILDREN);
-    json_decref(lines);
-    snprintf(path, sizeof path, "%s/audit.jsonl.1", fixture->paths.state);
-    assert_int_equal(stat(path, &status), 0);
-    assert_int_equal(status.st_size, 64L * 1024 * 1024);
-}
-
-static void t_audit_refuses_a_link(void **state)
-{
-    const struct fixture *fixture = *state;
-    char path[700], target[700];
-    fixture_write(fixture, "victim", "precious");
-    snprintf(path, sizeof path, "%s/audit.jsonl", fixture->paths.state);
-    snprintf(target, sizeof target, "%s/victim", fixture->folder);
-    assert_int_equal(bt_folder_make(fixture->paths.state, 0700, NULL), 0);
-    assert_int_equal(symlink(target, path), 0);
-    assert_int_equal(bt_audit_write(&fixture->paths, "spawn", "live", NULL, NULL, NULL), -ELOOP);
-    bt_auto_buffer text = {0};
-    assert_int_equal(bt_file_read(target, 100, &text, NULL), 0);
-    assert_string_equal(text.data, "precious");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -597,19 +345,10 @@ int main(void)
         FIXTURE_TEST(t_state_makes_names),
         cmocka_unit_test(t_state_knows_valid_names),
         FIXTURE_TEST(t_state_finds_by_part),
-        FIXTURE_TEST(t_state_tells_what_is_lost),
-        FIXTURE_TEST(t_state_forgets_launches_that_were_given_up),
-        cmocka_unit_test(t_state_is_not_fooled_by_a_used_pid),
-        cmocka_unit_test(t_state_a_strange_name_of_a_process_is_no_matter),
         FIXTURE_TEST(t_state_numbers_environments),
-        FIXTURE_TEST(t_state_a_late_keeper_removes_only_its_own_pair),
         FIXTURE_TEST(t_state_first_starts_at_the_same_time),
         FIXTURE_TEST(t_state_lists_a_hundred_agents_fast),
         FIXTURE_TEST(t_state_refuses_what_it_does_not_know),
-        FIXTURE_TEST(t_audit_keeps_whole_lines),
-        FIXTURE_TEST(t_audit_passes_over_damaged_lines),
-        FIXTURE_TEST(t_audit_is_put_aside_once),
-        FIXTURE_TEST(t_audit_refuses_a_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,10 +64,9 @@ static void test_two_gigabytes(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scene_open, scene_close)
     const struct CMUnitTest tests[] = {
-        TEST(test_ten_thousand_files),
-        TEST(test_two_gigabytes),
+        SCENE_TEST(test_ten_thousand_files),
+        SCENE_TEST(test_two_gigabytes),
     };
     return cmocka_run_group_tests_name("workspace_large", tests, NULL, NULL);
 }

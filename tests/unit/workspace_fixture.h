@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "frontend/workspace_internal.h"
+#include "tests/lib/test_folder.h"
 
 struct scene {
     char folder[256], host[300], guest[300], store[300], state[300];
@@ -86,11 +87,7 @@ static inline int local_copy_in(void *context, const char *host_path, const char
 static inline int scene_open(void **state)
 {
     struct scene *scene = calloc(1, sizeof *scene);
-    const char *temporary = getenv("TMPDIR");
-    (void)snprintf(scene->folder, sizeof scene->folder, "%s/berth-workspace-XXXXXX",
-                   temporary != NULL ? temporary : "/tmp");
-    if (mkdtemp(scene->folder) == NULL)
-        return -1;
+    test_folder_make(scene->folder, sizeof scene->folder);
     (void)snprintf(scene->host, sizeof scene->host, "%s/host", scene->folder);
     (void)snprintf(scene->guest, sizeof scene->guest, "%s/guest", scene->folder);
     (void)snprintf(scene->store, sizeof scene->store, "%s/store", scene->folder);
@@ -168,5 +165,7 @@ static inline void assert_same(const struct scene *scene)
            "sort -z; }\n"
            "(list host) > list1; (list guest) > list2; cmp list1 list2");
 }
+
+#define SCENE_TEST(name) cmocka_unit_test_setup_teardown(name, scene_open, scene_close)
 
 #endif
