@@ -4,8 +4,6 @@ cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
 # shellcheck disable=SC2119 # the names of the usual internet
 gateway_world_start
 

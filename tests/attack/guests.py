@@ -14,25 +14,10 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib"))
 from helper_attack import *  # pylint: disable=wildcard-import,unused-wildcard-import,wrong-import-position
 
-INTERNET, HOST = "203.0.113.1", "203.0.113.2"
 TUNSETPERSIST, TUNSETOWNER, TUNSETGROUP, TUNSETCARRIER = 0x400454cb, 0x400454cc, 0x400454ce, 0x400454e2
 SIOCSIFHWADDR = 0x8924
 
 world = World.enter(__file__)
-
-
-def make_uplink():
-    """A default route to a namespace that sees whatever leaves the host."""
-    run("ip", "netns", "add", "internet")
-    run("ip", "link", "add", "uplink", "type", "veth", "peer", "name", "outside", "netns", "internet")
-    run("ip", "addr", "add", f"{HOST}/24", "dev", "uplink")
-    run("ip", "link", "set", "uplink", "up")
-    run("ip", "-n", "internet", "addr", "add", f"{INTERNET}/24", "dev", "outside")
-    run("ip", "-n", "internet", "link", "set", "outside", "up")
-    run("ip", "-n", "internet", "link", "set", "lo", "up")
-    run("ip", "route", "add", "default", "via", INTERNET)
-    # Answers find their way back, so that a leak would be a whole one.
-    run("ip", "-n", "internet", "route", "add", "10.0.0.0/8", "via", HOST)
 
 
 class Wire:

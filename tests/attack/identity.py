@@ -179,11 +179,7 @@ def foreign_reserved_slots():
     answers = {}
     with Client(ALICE) as alice:
         lease = alice.lease()
-        world.bystander.keep()
-        world.kill_helper()
-        world.start_helper()
-        for guest in (world.bystander.gateway, world.bystander.agent):
-            guest.tool.hear("^kept ")
+        world.replace_helper()
         times = {"foreign": [], "absent": [], "wrong generation": []}
         with Client(BOB) as bob:
             for _ in range(100):

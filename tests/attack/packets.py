@@ -13,7 +13,6 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib"))
 from helper_attack import *  # pylint: disable=wildcard-import,unused-wildcard-import,wrong-import-position
 
-INTERNET, HOST = "203.0.113.1", "203.0.113.2"
 METADATA, BRIDGE = "169.254.169.254", "10.242.0.2"
 ICMP, IPIP, TCP, UDP, SIX, GRE, ESP, SCTP = 1, 4, 6, 17, 41, 47, 50, 132
 LOOSE, STRICT, RECORD, TIMESTAMP = 131, 137, 7, 68
@@ -21,15 +20,8 @@ LOOSE, STRICT, RECORD, TIMESTAMP = 131, 137, 7, 68
 world = World.enter(__file__)
 
 
-def make_uplink():
-    """A default route to a namespace that sees whatever leaves the host, and a host that would follow source routes."""
-    run("ip", "netns", "add", "internet")
-    run("ip", "link", "add", "uplink", "type", "veth", "peer", "name", "outside", "netns", "internet")
-    run("ip", "addr", "add", f"{HOST}/24", "dev", "uplink")
-    run("ip", "link", "set", "uplink", "up")
-    run("ip", "-n", "internet", "addr", "add", f"{INTERNET}/24", "dev", "outside")
-    run("ip", "-n", "internet", "link", "set", "outside", "up")
-    run("ip", "route", "add", "default", "via", INTERNET)
+def follow_source_routes():
+    """The host would do what a hostile packet asks of it."""
     for name in ("accept_source_route", "accept_redirects"):
         with open(f"/proc/sys/net/ipv4/conf/all/{name}", "w", encoding="ascii") as file:
             file.write("1")
@@ -230,6 +222,7 @@ def many_flows_of_a_gateway():
 
 
 make_uplink()
+follow_source_routes()
 world.start()
 bystander = world.bystander
 gateway = Guest("alice_gateway", ALICE, "gateway")

@@ -10,8 +10,6 @@
 # BENCH_SECONDS (3): how long each figure is measured.
 # shellcheck disable=SC2086,SC2317 # no blanks in the paths of the test world; start_* are called by their targets' names
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"

@@ -4,8 +4,6 @@
 #
 #   tests/bench/gateway_http2.sh        BENCH_SECONDS (3): how long each figure is measured
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 nginx=$(command -v nginx || echo "$PWD/build/unpacked/usr/sbin/nginx")

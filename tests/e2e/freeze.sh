@@ -6,13 +6,6 @@
 world_enter "$@"
 world_start || exit 1
 
-berth() {
-    as 1000 berth "$@" </dev/null
-}
-json() { # json EXPRESSION: evaluates a Python expression over the document d on standard input
-    python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"
-}
-
 state=/home/1000/.local/state/berth
 project=/home/1000/project
 mkdir -p "$project"

@@ -4,14 +4,12 @@
 export BERTH_TEST_BACKEND=${BERTH_TEST_BACKEND-docker}
 export WORLD_IMAGES=${WORLD_IMAGES-claude codex pi}
 . "$(dirname "$0")/../lib/world.bash"
+. "$(dirname "$0")/../lib/engine.bash"
 . "$(dirname "$0")/../lib/tap.bash"
 world_enter "$@"
 world_start || exit 1
 
-berth() { as 1000 berth "$@" </dev/null; }
-json() { python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
 is_docker() { [ "$BERTH_TEST_BACKEND" = docker ]; }
-engine() { curl -s --unix-socket /run/docker.sock "http://localhost$1"; }
 state=/home/1000/.local/state/berth
 log=$WORLD/internet/requests
 project=/home/1000/project

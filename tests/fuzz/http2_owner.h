@@ -5,23 +5,11 @@
 
 #include <string.h>
 
-#include "policy/gateway/clock.h"
 #include "policy/gateway/http2_connection.h"
+#include "tests/lib/fake/gateway_clock.h"
 #include "tests/lib/memory_channel.h"
 
 #define OWNED_MAX 160
-
-static int64_t now_ms = 1000;
-
-int64_t bt_clock_ms(void)
-{
-    return now_ms;
-}
-
-int64_t bt_clock_wall_ms(void)
-{
-    return now_ms;
-}
 
 struct owned {
     struct bt_stream *stream; /* NULL: this place is free */

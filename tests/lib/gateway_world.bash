@@ -7,14 +7,22 @@
 #   api METHOD PATH [BODY]        a call of the host to the orchestrator
 #   register NAME SLOT GENERATION TOKEN ROUTES
 #   json EXPRESSION               of the document `d` on standard input
+#   fetch CURL-ARGUMENT...        agent one's curl, by $proxy (with its token), trusting the berth authority
+#   status CURL-ARGUMENT...       the statuses of that request and of its CONNECT; ends: curl's own status
+#   rule                          by which the gateway refused: of its answer on standard input; rule_of CURL-ARGUMENT...
+#   decision RULE ALLOWED         how many records say so (ALLOWED: True, False); records RULE ALLOWED COUNT: so many at least?
+#   resident FIELD                of /proc/PID/status of the gateway (VmRSS, VmHWM...), in KiB
 #   GATEWAY_WORKERS, GATEWAY_MEMORY (bytes): of the gateways that gateway_config describes from then on
 #   gateway_world_end             ends both; fails when one of them did not end clean or said something
 #
-# Agents: one (10.243.0.7, slot 3, its gateway at 10.243.0.6), two (10.243.0.9, slot 4, 10.243.0.8).
+# TAP (tap.bash) comes with it. Agents: one (10.243.0.7, slot 3, its gateway at 10.243.0.6), two (10.243.0.9, slot 4, 10.243.0.8).
 # Internet: see tests/lib/test_internet; www/ is what it serves, internet.log what it received, ca.pem its authority.
 # The berth authority that agents trust is authority.pem. The working folder is $work.
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables for those who source this; pids set by namespace_start
+
+# shellcheck source=tests/lib/tap.bash
+. "$(dirname "${BASH_SOURCE[0]}")/tap.bash"
 
 gateway_world_enter() {
     [ "${GATEWAY_WORLD:-}" != inside ] || return 0
@@ -67,6 +75,16 @@ register() {
         \"gateway_address\": \"10.243.0.$((2 * $2))\", \"token_sha256\": \"$(digest "$4")\",
         \"policy\": {\"version\": 1, \"routes\": [$5]}${6:+, $6}}"
 }
+
+proxy=http://agent:token-one@10.243.0.6:8119
+fetch() { in_agent one curl -s --max-time 120 --cacert authority.pem -x "$proxy" "$@"; }
+status() { fetch -o /dev/null -w '%{http_code} %{http_connect}' "$@"; }
+ends() { fetch -o /dev/null "$@"; echo $?; }
+rule() { json 'd.get("rule")' 2>/dev/null; }
+rule_of() { fetch "$@" | rule; }
+decision() { api GET "decisions?limit=1000" | json "sum(1 for r in d['decisions'] if r['rule'] == '$1' and r['allowed'] == $2)"; }
+records() { [ "$(decision "$1" "$2")" -ge "$3" ] 2>/dev/null; }
+resident() { awk -v field="$1:" '$1 == field {print $2}' "/proc/$gateway/status"; }
 
 gateway_config() { # PARENT
     cat <<END

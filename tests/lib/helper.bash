@@ -1,4 +1,4 @@
-# The helper and its clients, for bash test scripts that source this after tap.bash.
+# The helper and its clients, for bash test scripts that source this. TAP (tap.bash) comes with it.
 #
 #   namespace_enter          first thing in a script: runs it again as root of namespaces of its own, the tree in
 #                            /opt/source; returns only inside, in /tmp, with the loopback interface up
@@ -14,6 +14,9 @@
 #
 # Variables: HELPER (the program), HELPER_CONFIG, HELPER_OPTIONS, HELPER_LOG, GROUP (may connect), ALICE and BOB (two users).
 # shellcheck shell=bash
+
+# shellcheck source=tests/lib/tap.bash
+. "$(dirname "${BASH_SOURCE[0]}")/tap.bash"
 
 HELPER_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 HELPER=${WORLD_HELPER:-$HELPER_SOURCE/build/berth-helper}

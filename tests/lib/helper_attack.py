@@ -503,6 +503,23 @@ class Bystander:
         self.gateway.end()
 
 
+INTERNET, HOST = "203.0.113.1", "203.0.113.2"
+
+
+def make_uplink():
+    """A default route to a namespace that sees whatever leaves the host."""
+    run("ip", "netns", "add", "internet")
+    run("ip", "link", "add", "uplink", "type", "veth", "peer", "name", "outside", "netns", "internet")
+    run("ip", "addr", "add", f"{HOST}/24", "dev", "uplink")
+    run("ip", "link", "set", "uplink", "up")
+    run("ip", "-n", "internet", "addr", "add", f"{INTERNET}/24", "dev", "outside")
+    run("ip", "-n", "internet", "link", "set", "outside", "up")
+    run("ip", "-n", "internet", "link", "set", "lo", "up")
+    run("ip", "route", "add", "default", "via", INTERNET)
+    # Answers find their way back, so that a leak would be a whole one.
+    run("ip", "-n", "internet", "route", "add", "10.0.0.0/8", "via", HOST)
+
+
 # ---- the world --------------------------------------------------------------------------------------------------------
 
 # Sets that change in the course of legitimate work: the record of generations, and the flows of the moment.
@@ -641,6 +658,14 @@ class World:
     def kill_helper(self):
         self.helper.kill()
         self.helper.wait()
+
+    def replace_helper(self):
+        """It is killed and comes again, and has the bystander's leases back."""
+        self.bystander.keep()
+        self.kill_helper()
+        self.start_helper()
+        for guest in (self.bystander.gateway, self.bystander.agent):
+            guest.tool.hear("^kept ")
 
     def stop(self):
         if self.bystander:

@@ -1,4 +1,4 @@
-# A Debian host of the test's own, for bash scripts that source this after tap.bash and helper.bash: systemd is its process
+# A Debian host of the test's own, for bash scripts that source this (helper.bash comes with it): systemd is its process
 # 1, and Docker, firewalld, ufw and nftables are there as Debian has them, installed and not started. Network, processes,
 # mounts and files are a container's (systemd-nspawn); the machine stays untouched.
 #
@@ -16,6 +16,9 @@
 #
 # Only root can boot it: tests of others are skipped, which continuous integration counts as a failure.
 # shellcheck shell=bash
+
+# shellcheck source=tests/lib/helper.bash
+. "$(dirname "${BASH_SOURCE[0]}")/helper.bash"
 
 HOST_PACKAGES=systemd,systemd-sysv,dbus,passwd,procps,iproute2,nftables,iptables,python3
 HOST_PACKAGES+=,docker.io,firewalld,ufw,libmnl0,libnftnl11,libseccomp2,libcap-ng0

@@ -56,7 +56,7 @@ def unmentioned(readme, paths):
     patterns = [os.path.basename(word) for word in QUOTED.findall(read(readme))]
     for path in paths:
         name = os.path.basename(path)
-        if os.path.dirname(path) == folder and name.endswith((".c", ".py", ".sh")):
+        if os.path.dirname(path) == folder and name.endswith((".c", ".py", ".sh", ".bash")):
             stem = name.rsplit(".", 1)[0]
             if not any(fnmatch.fnmatch(name, one.replace("[ch]", "c")) or fnmatch.fnmatch(stem, one) for one in patterns):
                 yield f"{readme} does not say what {name} is for"

@@ -3,8 +3,6 @@
 # disk, several engines, the status socket and socket activation with both sockets. Everything in namespaces of its own.
 set -uo pipefail
 SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=tests/lib/tap.bash
-. "$SOURCE/tests/lib/tap.bash"
 # shellcheck source=tests/lib/helper.bash
 . "$SOURCE/tests/lib/helper.bash"
 namespace_enter

@@ -2,8 +2,6 @@
 # The orchestrator and the gateway, sanitised, in a network namespace of their own: real curl, git and TLS from two agents'
 # namespaces through the gateway to a small internet; what was reached is asserted from what the internet received.
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
@@ -27,10 +25,8 @@ routes='{"host": "allowed.example"}, {"host": "*.allowed.example", "granted_by":
   {"host": "rebind.example"}, {"host": "private.example"}, {"host": "nowhere.example"}, {"host": "silent.example"}'
 equal "registration" '{"policy_version":1}' "$(register first 3 11 token-one "$routes")"
 register second 4 12 token-two '{"host": "other.example"}, {"host": "private.example", "private": true}' >/dev/null
-proxy=http://agent:token-one@10.243.0.6:8119
 fetch() { in_agent one curl -s --max-time 10 --cacert authority.pem "$@"; }
 reached() { grep -c "\"event\": \"request\".*$1" internet.log; }
-status() { fetch -o /dev/null -w '%{http_code} %{http_connect}' "$@"; }
 
 # Two clients of the second agent that take their time; their ends are looked at below.
 in_agent two python3 -c '

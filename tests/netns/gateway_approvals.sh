@@ -2,8 +2,6 @@
 # Requests that wait for their owner's word, with real clients: held, allowed, refused, expired, given up, too many. Nobody but
 # the owner can answer, and nothing that is asked about is in any question, record or answer.
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
@@ -20,15 +18,10 @@ register one 3 7 token-one '
     {"host": "allowed.example"}' \
     "\"credentials\": {\"origin\": \"$credential\"}, \"credential_key\": \"$(openssl rand -hex 32)\"" >/dev/null
 register two 4 8 token-two '{"host": "api.allowed.example", "dlp": {"outbound": "supervise"}}' >/dev/null
-proxy=http://agent:token-one@10.243.0.6:8119
-fetch() { in_agent one curl -s --max-time 120 --cacert authority.pem -x $proxy "$@"; }
 post() { fetch -H 'Content-Type: text/plain' --data-binary "$@"; }
-rule() { json 'd.get("rule")' 2>/dev/null; }
 waiting() { [ "$(api GET approvals | json 'len(d["approvals"])')" = "$1" ]; }
 newest() { api GET approvals | json 'd["approvals"][-1]["number"]'; }
 answer() { api PUT "approvals/$1" "{\"answer\": \"$2\"${3:+, \"remember\": true}}"; }
-decision() { api GET "decisions?limit=1000" | json "sum(1 for r in d['decisions'] if r['rule'] == '$1' and r['allowed'] == $2)"; }
-records() { [ "$(decision "$1" "$2")" -ge "$3" ] 2>/dev/null; }
 arrived() { grep -c "\"path\": \"$1\"" internet.log; }
 held='' # of the client that waits
 # In the background, with what came in NAME.out, until NAME is told to have ended by `wait`.
@@ -116,10 +109,9 @@ equal "and goes on as it came" "$(sha256sum <body.gz)" "$(sha256sum <held.out)"
 { cat body; head -c 3000000 /dev/urandom | base64; } >large
 start held post @large -H 'Expect: 100-continue' -H 'Transfer-Encoding: chunked' https://api.allowed.example/mirror
 check "a large one waits" eventually waiting 1
-resident() { awk '/VmRSS/ {print $2}' "/proc/$gateway/status"; }
-held_at=$(resident)
+held_at=$(resident VmRSS)
 sleep 1
-check "and what is behind the token stays with its sender" test $(($(resident) - held_at)) -lt 1000
+check "and what is behind the token stays with its sender" test $(($(resident VmRSS) - held_at)) -lt 1000
 answer "$(newest)" allow >/dev/null
 wait "$held"
 equal "allowed, all of it arrives" "$(sha256sum <large)" "$(sha256sum <held.out)"

@@ -3,8 +3,6 @@
 # overwritten or let through as the route says; injected credentials do not come back; WebSockets. What arrived is
 # asserted from what the origin received.
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
@@ -22,11 +20,7 @@ register one 3 7 token-one '
     {"host": "git.allowed.example", "preserve_auth": true},
     {"host": "other.example", "auth": {"scheme": "bearer", "from": "origin"}}' \
     "\"credentials\": {\"origin\": \"$credential\"}, \"canary\": \"$canary\", \"identity_token\": \"token-one\", \"credential_key\": \"$(openssl rand -hex 32)\"" >/dev/null
-proxy=http://agent:token-one@10.243.0.6:8119
-fetch() { in_agent one curl -s --max-time 8 --cacert authority.pem -x $proxy "$@"; }
 post() { fetch -H 'Content-Type: text/plain' --data-binary @body "$@"; }
-rule() { json 'd.get("rule")' 2>/dev/null; }
-decision() { api GET "decisions?limit=1000" | json "sum(1 for r in d['decisions'] if r['rule'] == '$1' and r['allowed'] == $2)"; }
 
 # ---- requests that are refused ----------------------------------------------------------------------------------------
 printf 'before %s behind' "$token" >body
@@ -151,7 +145,6 @@ equal "one that two messages share, too" "101 ${token:0:9} cut" "$(websocket all
 equal "extensions were not offered" 0 "$(grep -ci permessage-deflate internet.log)"
 
 # ---- records -----------------------------------------------------------------------------------------------------------------
-records() { [ "$(decision "$1" "$2")" -ge "$3" ] 2>/dev/null; }
 check "refusals are recorded by their detector" eventually records dlp:github-token False 10
 check "what was overwritten is, too" eventually records dlp:github-token True 3
 check "and a canary" eventually records dlp:canary False 2

@@ -3,8 +3,6 @@
 # no descriptors, no orchestrator. Each is a refusal in words or a cut, never a success, and a record; and it goes on.
 # Resets, broken answers and wrong certificates are in gateway_http1.sh, streams in gateway_http2.sh.
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
@@ -13,13 +11,6 @@ echo 'hole.example 203.0.113.99' >"$names"
 gateway_world_start --names "$names"
 rm "$names"
 
-proxy=http://agent:token-one@10.243.0.6:8119
-fetch() { in_agent one curl -s --max-time 100 --cacert authority.pem -x $proxy "$@"; }
-rule() { fetch "$@" | json 'd["rule"]'; }
-ends() { fetch -o /dev/null "$@"; echo $?; }
-recorded() { # RULE
-    [ "$(api GET 'decisions?limit=1000' | json "any(r['rule'] == '$1' and not r['allowed'] for r in d['decisions'])")" = True ]
-}
 in_agent internet "$root/tests/lib/odd_origin" 203.0.113.10 8080 odd.log >odd.out &
 in_agent internet python3 -c '
 import socket, time
@@ -83,32 +74,32 @@ hold "$(limit_for 1)"
 fetch http://allowed.example:8080/keep/1 >single.json
 hold "$soft"
 equal "with one only, for the client: refused" resolve-failed "$(json 'd["rule"]' <single.json)"
-check "and recorded" eventually recorded resolve-failed
+check "and recorded" eventually records resolve-failed False 1
 equal "all is well again" 'hello from the internet' "$(fetch https://allowed.example/hello)"
 
 # ---- hosts that stall --------------------------------------------------------------------------------------------------------
-rule https://allowed.example:8501/ >deaf.rule &
-rule http://hole.example/ >hole.rule &
-rule http://silent.example/ >silent.rule &
+rule_of https://allowed.example:8501/ >deaf.rule &
+rule_of http://hole.example/ >hole.rule &
+rule_of http://silent.example/ >silent.rule &
 for fault in stall stall-half; do
     equal "a host that stalls ($fault): its client waits until it has enough" 28 \
         "$(fetch --max-time 2 -o $fault.out http://allowed.example:8080/$fault; echo $?)"
     check "the host had the request" grep -q "GET /$fault " odd.log
 done
 equal "what had come of the answer was passed on at once" 500 "$(wc -c <stall-half.out)"
-rule -d "$(head -c 50000 /dev/zero | tr '\0' a)" http://allowed.example:8080/reset >upload.rule
+rule_of -d "$(head -c 50000 /dev/zero | tr '\0' a)" http://allowed.example:8080/reset >upload.rule
 equal "a host that resets in the middle of an upload" bad-response "$(cat upload.rule)"
 
 # ---- hosts that stop in the middle or lie about lengths ------------------------------------------------------------------------
 for fault in half half-close half-reset half-chunk bad-chunk long-chunk; do
     check "no success: $fault" test "$(ends http://allowed.example:8080/$fault)" -gt 0
 done
-equal "a length beyond measure" bad-response "$(rule http://allowed.example:8080/huge)"
-equal "two lengths" bad-response "$(rule http://allowed.example:8080/both)"
+equal "a length beyond measure" bad-response "$(rule_of http://allowed.example:8080/huge)"
+equal "two lengths" bad-response "$(rule_of http://allowed.example:8080/both)"
 equal "some interim answers" "at last" "$(fetch http://allowed.example:8080/interim/20)"
-equal "interim answers without end" bad-response "$(rule http://allowed.example:8080/interim/5000)"
+equal "interim answers without end" bad-response "$(rule_of http://allowed.example:8080/interim/5000)"
 equal "more than was announced is not passed on" one "$(fetch http://allowed.example:8080/more)"
-check "they are recorded" eventually recorded bad-response
+check "they are recorded" eventually records bad-response False 1
 
 # ---- those that took their time --------------------------------------------------------------------------------------------------
 for kind in deaf:tls-failed hole:connect-failed silent:resolve-failed; do
@@ -117,7 +108,7 @@ for kind in deaf:tls-failed hole:connect-failed silent:resolve-failed; do
         eventually has_rule >/dev/null && break
     done
     equal "a refusal after all: ${kind%:*}" "${kind#*:}" "$(cat "${kind%:*}.rule")"
-    check "and a record" eventually recorded "${kind#*:}"
+    check "and a record" eventually records "${kind#*:}" False 1
 done
 
 wait $left
@@ -133,7 +124,7 @@ kill -KILL $orchestrator
 wait $orchestrator 2>/dev/null
 equal "without an orchestrator a known agent goes on" 'hello from the internet' "$(fetch https://allowed.example/hello)"
 equal "an unknown one does not" 503 "$(in_agent two curl -s -o /dev/null -w '%{http_code}' --max-time 30 -H 'Host: allowed.example' http://10.243.0.8/)"
-is_refused() { [ "$(rule http://allowed.example/hello 2>/dev/null)" = orchestrator-unreachable ]; }
+is_refused() { [ "$(rule_of http://allowed.example/hello 2>/dev/null)" = orchestrator-unreachable ]; }
 for _ in $(seq 20); do
     eventually is_refused >/dev/null && break
 done
@@ -144,7 +135,7 @@ check "in the middle" not grep -q 'drip 1999' drip.out
 orchestrator_start
 is_well() { [ "$(fetch https://allowed.example/hello)" = 'hello from the internet' ]; }
 check "with an orchestrator all is well again" eventually is_well
-check "and it hears of what was refused meanwhile" eventually recorded orchestrator-unreachable
+check "and it hears of what was refused meanwhile" eventually records orchestrator-unreachable False 1
 
 gateway_world_end >end.log
 equal "both programs end clean, without a word" "0 " "$? $(cat end.log)"

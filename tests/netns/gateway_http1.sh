@@ -2,19 +2,12 @@
 # What the gateway opens: certificates it shows and certificates it wants, HTTP/1.1 in every form through it, both ways,
 # smuggling, and hosts that break off, lie or talk nonsense. Real curl, openssl and Python from an agent's namespace.
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
 gateway_world_start "$@"
 
 odd=$root/tests/lib/odd_origin
-proxy=http://agent:token-one@10.243.0.6:8119
-fetch() { in_agent one curl -s --max-time 120 --cacert authority.pem -x $proxy "$@"; }
-status() { fetch -o /dev/null -w '%{http_code} %{http_connect}' "$@"; }
-rule() { fetch "$@" | json 'd["rule"]'; }
-ends() { fetch -o /dev/null "$@"; echo $?; }
 python() { in_agent one python3 "$@"; }
 
 # ---- hosts with certificates of all kinds ------------------------------------------------------------------------------
@@ -135,11 +128,11 @@ equal "tls: pass shows the host's own certificate" 'hello from the internet' \
 # ---- what a host must show -----------------------------------------------------------------------------------------------------
 equal "a good certificate" 404 "$(fetch -o /dev/null -w '%{http_code}' https://allowed.example:8443/)"
 equal "a wildcard's" 404 "$(fetch -o /dev/null -w '%{http_code}' https://www.allowed.example:8447/)"
-equal "another host's: refused" bad-certificate "$(rule https://allowed.example:8444/)"
-equal "an expired one: refused" bad-certificate "$(rule https://allowed.example:8445/)"
-equal "a self-signed one: refused" bad-certificate "$(rule https://allowed.example:8446/)"
-equal "a wildcard's apex: refused" bad-certificate "$(rule https://allowed.example:8447/)"
-equal "no TLS where TLS is meant: refused" tls-failed "$(rule https://allowed.example:8080/)"
+equal "another host's: refused" bad-certificate "$(rule_of https://allowed.example:8444/)"
+equal "an expired one: refused" bad-certificate "$(rule_of https://allowed.example:8445/)"
+equal "a self-signed one: refused" bad-certificate "$(rule_of https://allowed.example:8446/)"
+equal "a wildcard's apex: refused" bad-certificate "$(rule_of https://allowed.example:8447/)"
+equal "no TLS where TLS is meant: refused" tls-failed "$(rule_of https://allowed.example:8080/)"
 equal "the hosts with bad certificates got no request" 2 "$(grep -vc open odd-tls.log)"
 
 # ---- one connection, many requests -----------------------------------------------------------------------------------------------
@@ -266,23 +259,23 @@ equal "also not of the next one that asks" 'k' "$(fetch https://allowed.example:
 
 # ---- hosts that fail ---------------------------------------------------------------------------------------------------------------------
 for fault in reset nothing garbage both; do
-    equal "a host that answers with $fault" bad-response "$(rule https://allowed.example:8443/$fault)"
-    equal "the same in clear" bad-response "$(rule http://allowed.example:8080/$fault)"
+    equal "a host that answers with $fault" bad-response "$(rule_of https://allowed.example:8443/$fault)"
+    equal "the same in clear" bad-response "$(rule_of http://allowed.example:8080/$fault)"
 done
 for fault in half half-reset half-chunk bad-chunk; do
     check "a host that breaks off ($fault) is no success" test "$(ends https://allowed.example:8443/$fault)" -gt 0
     check "nor in clear" test "$(ends http://allowed.example:8080/$fault)" -gt 0
 done
-equal "a port where nobody listens" connect-failed "$(rule https://allowed.example:9)"
-equal "the same in clear" connect-failed "$(rule http://allowed.example:9)"
+equal "a port where nobody listens" connect-failed "$(rule_of https://allowed.example:9)"
+equal "the same in clear" connect-failed "$(rule_of http://allowed.example:9)"
 
 # A kept connection that ends when it is used again: what may be repeated is, once; what may not is never sent twice.
 dropped() { grep -c "^$1 /drop" odd-tls.log; }
 fetch -o /dev/null https://allowed.example:8443/keep/1
-equal "a POST on a kept connection that is dropped" bad-response "$(rule -X POST https://allowed.example:8443/drop)"
+equal "a POST on a kept connection that is dropped" bad-response "$(rule_of -X POST https://allowed.example:8443/drop)"
 equal "reached the host once" 1 "$(dropped POST)"
 fetch -o /dev/null https://allowed.example:8443/keep/1
-equal "a GET in its place" bad-response "$(rule https://allowed.example:8443/drop)"
+equal "a GET in its place" bad-response "$(rule_of https://allowed.example:8443/drop)"
 equal "was tried once more" 2 "$(dropped GET)"
 
 # In one piece with the end of its handshake this host says something that nobody asked for.
@@ -311,7 +304,7 @@ while True:
 END
 in_agent internet python3 hasty.py >>hasty.out &
 eventually grep -q ready hasty.out
-equal "a host that speaks before it was asked" bad-response "$(rule https://allowed.example:8448/)"
+equal "a host that speaks before it was asked" bad-response "$(rule_of https://allowed.example:8448/)"
 equal "the gateway lives" 'hello from the internet' "$(fetch https://allowed.example/hello)"
 
 # ---- credentials, methods, paths -----------------------------------------------------------------------------------------------------------
@@ -322,10 +315,10 @@ equal "the credential is written in" 'Bearer the-secret-of-the-user' \
 fetch -H 'Authorization: Bearer mine' -H 'X-Api-Key: mine' https://api.allowed.example/echo >/dev/null
 equal "the client's own does not pass" 0 "$(grep -c 'Bearer mine\|"mine"' internet.log)"
 equal "preserve_auth lets it pass" 'Bearer mine' "$(fetch -H 'Authorization: Bearer mine' https://other.example/echo | seen authorization)"
-equal "in clear the credential's route is refused" credential-needs-tls "$(rule http://api.allowed.example/echo)"
-equal "a method that is not allowed" method-not-allowed "$(rule -X POST -d x https://api.allowed.example/echo)"
-equal "a path that is not allowed" path-not-allowed "$(rule https://api.allowed.example/hello)"
-equal "a path that could be another" path-ambiguous "$(rule --path-as-is https://api.allowed.example/v1/../hello)"
+equal "in clear the credential's route is refused" credential-needs-tls "$(rule_of http://api.allowed.example/echo)"
+equal "a method that is not allowed" method-not-allowed "$(rule_of -X POST -d x https://api.allowed.example/echo)"
+equal "a path that is not allowed" path-not-allowed "$(rule_of https://api.allowed.example/hello)"
+equal "a path that could be another" path-ambiguous "$(rule_of --path-as-is https://api.allowed.example/v1/../hello)"
 
 # ---- a credential that changes while its request is on the way ---------------------------------------------------------------------------
 # This host takes a connection, and opens TLS in it when it is told to.

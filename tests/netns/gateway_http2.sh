@@ -2,8 +2,6 @@
 # HTTP/2 through the gateway: real clients and origins on either side (curl, nghttp, h2load; nginx, nghttpd, gRPC), and peers
 # that say what none of these would (tests/lib/http2_peer). What was reached is asserted from what the origins received.
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 nginx=$(command -v nginx || echo "$PWD/build/unpacked/usr/sbin/nginx")
@@ -72,7 +70,6 @@ gateway_start gateway.json
 check "a gateway that trusts them" eventually in_agent one bash -c '</dev/tcp/10.243.0.6/8119' 2>/dev/null
 register first 3 11 token-one '{"host": "allowed.example"}, {"host": "nginx.example"}, {"host": "nghttpd.example"},
     {"host": "grpc.example"}, {"host": "odd.example"}, {"host": "socket.example"}' >/dev/null
-proxy=http://agent:token-one@10.243.0.6:8119
 fetch() { in_agent one curl -s --max-time 20 --cacert authority.pem "$@"; }
 for name in grpc odd socket; do
     check "the $name origin is there" eventually grep -q ready $name.out

@@ -3,8 +3,6 @@
 # that are refused, blocked, reset by their host, and WebSockets; resident memory and descriptors stay from half of them on.
 # BERTH_LEAK_REQUESTS (100000): how many.
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 for program in nghttpd h2load; do
@@ -63,7 +61,6 @@ END
 
 requests=${BERTH_LEAK_REQUESTS:-100000}
 token=ghp"_$(openssl rand -hex 18)"
-resident() { awk '/^VmRSS/ {print $2}' "/proc/$gateway/status"; } # KiB
 descriptors() { find "/proc/$gateway/fd" -mindepth 1 | wc -l; }
 load() { # STATUS COUNT h2load's OPTIONS...: how many were answered with it
     in_agent one timeout 1000 h2load -n "$2" -c 8 "${@:3}" 2>&1 | sed -n "s/^status codes:.* \([0-9]*\) $1.*/\1/p"
@@ -78,13 +75,13 @@ tenth() {
         "$(load 4xx "$(share 8)" -m 10 -H "x-note: $token" https://nghttpd.example/small)"
     equal "reset by their host ($1)" "$(share 3)" "$(load 5xx "$(share 3)" --h1 http://odd.example/reset)"
     equal "WebSockets ($1)" "$(share 1)" "$(in_agent one python3 websockets.py "$(share 1)")"
-    note "resident after $1 tenths of $requests requests: $(resident) KiB, $(descriptors) descriptors"
+    note "resident after $1 tenths of $requests requests: $(resident VmRSS) KiB, $(descriptors) descriptors"
 }
 for number in 1 2 3 4 5; do tenth $number; done
-before=$(resident)
+before=$(resident VmRSS)
 open=$(descriptors)
 for number in 6 7 8 9 10; do tenth $number; done
-check "memory stays (at most 2 MiB more)" test $(($(resident) - before)) -le 2048
+check "memory stays (at most 2 MiB more)" test $(($(resident VmRSS) - before)) -le 2048
 check "and so do descriptors" test $(($(descriptors) - open)) -le 16
 
 gateway_world_end >end.log

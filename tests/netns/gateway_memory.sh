@@ -5,8 +5,6 @@
 # what was under way is reset, and the next one goes on.
 # BERTH_MEMORY_REQUESTS (100): how many the fourth makes.
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
@@ -32,7 +30,6 @@ register four 6 14 token-four '{"host": "allowed.example"}' >/dev/null
 proxy=http://agent:token-four@10.243.0.12:8119
 fetch() { in_agent four curl -s --max-time 60 --cacert authority.pem -x $proxy "$@"; }
 equal "all is well" 'hello from the internet' "$(fetch https://allowed.example/hello)"
-resident() { awk "/^$1/ {print \$2}" "/proc/$gateway/status"; } # KiB
 note "resident at rest: $(resident VmRSS) KiB"
 
 mkfifo go

@@ -2,14 +2,11 @@
 # Policies on requests, and credentials: what the internet received from real clients behind the gateway, what a refusal
 # says, what a change does, and where the values of credentials are not.
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
 gateway_world_start "$@"
 
-proxy=http://agent:token-one@10.243.0.6:8119
 fetch() { in_agent one curl -s --max-time 10 --cacert authority.pem "$@"; }
 policy() { echo "{\"version\": 1, \"routes\": [$1]}"; }
 register first 3 11 token-one '{"host": "allowed.example"}' >/dev/null
@@ -92,20 +89,20 @@ equal "where none was meant it is a field like others" mine "$(seen /bytes/6 x-s
 
 # ---- refusals ----------------------------------------------------------------------------------------------------------
 refusal() { fetch -x $proxy "$@" | json '"%s|%s" % (d["rule"], d["hint"])'; }
-rule() { refusal "$@" | cut -d'|' -f1; }
+refused_by() { refusal "$@" | cut -d'|' -f1; }
 equal "another method" "method-not-allowed|see 'methods' of route 0 (bottle dev), or add a route for it" \
     "$(refusal -X DELETE $api_url/echo)"
 equal "HEAD goes with GET" 200 "$(fetch -x $proxy -I -o /dev/null -w '%{http_code}' $api_url/hello)"
-equal "another path" path-not-allowed "$(rule $api_url/other)"
-equal "dot segments" path-ambiguous "$(rule --path-as-is $api_url/v1/../other)"
-equal "encoded dot segments" path-ambiguous "$(rule --path-as-is $api_url/v1/%2e%2e/other)"
-equal "an encoded slash" path-ambiguous "$(rule $api_url/v1/..%2fother)"
-equal "an empty segment" path-ambiguous "$(rule $api_url/v1//other)"
+equal "another path" path-not-allowed "$(refused_by $api_url/other)"
+equal "dot segments" path-ambiguous "$(refused_by --path-as-is $api_url/v1/../other)"
+equal "encoded dot segments" path-ambiguous "$(refused_by --path-as-is $api_url/v1/%2e%2e/other)"
+equal "an encoded slash" path-ambiguous "$(refused_by $api_url/v1/..%2fother)"
+equal "an empty segment" path-ambiguous "$(refused_by $api_url/v1//other)"
 check "nothing of them left" not grep -q '/other"' internet.log
-equal "without the field" header-not-allowed "$(rule https://www.allowed.example/hello)"
+equal "without the field" header-not-allowed "$(refused_by https://www.allowed.example/hello)"
 equal "with it" 200 "$(fetch -x $proxy -o /dev/null -w '%{http_code}' -H 'X-Team: red' https://www.allowed.example/hello)"
-equal "with it twice" header-not-allowed "$(rule -H 'X-Team: red' -H 'X-Team: red' https://www.allowed.example/hello)"
-equal "a credential never goes in clear" credential-needs-tls "$(rule http://api.allowed.example/hello)"
+equal "with it twice" header-not-allowed "$(refused_by -H 'X-Team: red' -H 'X-Team: red' https://www.allowed.example/hello)"
+equal "a credential never goes in clear" credential-needs-tls "$(refused_by http://api.allowed.example/hello)"
 equal "an encoded slash where no route looks at paths" 404 \
     "$(fetch -x $proxy -o /dev/null -w '%{http_code}' https://allowed.example/@scope%2fname)"
 
@@ -176,7 +173,7 @@ wait $gateway
 equal "the gateway ends clean" 0 $?
 gateway_start gateway.json
 check "a new gateway finds it" eventually gateway_is_seen
-equal "what needs them is refused" credential-unavailable "$(rule $api_url/hello)"
+equal "what needs them is refused" credential-unavailable "$(refused_by $api_url/hello)"
 equal "what does not is not" 200 "$(fetch -x $proxy -o /dev/null -w '%{http_code}' https://allowed.example/hello)"
 register_with "$rules" "$(credentials)" >/dev/null
 is_open() { [ "$(fetch -x $proxy -o /dev/null -w '%{http_code}' $api_url/hello)" = 200 ]; }

@@ -1,8 +1,6 @@
 #!/bin/bash
 # A gateway of three processes: who takes connections, what they have in common, what their ends mean.
 cd "$(dirname "$0")/../.." || exit 1
-# shellcheck source=tests/lib/tap.bash
-. tests/lib/tap.bash
 # shellcheck source=tests/lib/gateway_world.bash
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"

@@ -3,8 +3,6 @@
 # Everything in namespaces of its own.
 set -uo pipefail
 SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=tests/lib/tap.bash
-. "$SOURCE/tests/lib/tap.bash"
 # shellcheck source=tests/lib/helper.bash
 . "$SOURCE/tests/lib/helper.bash"
 namespace_enter

@@ -3,10 +3,6 @@
 # uninstall while they work.
 set -uo pipefail
 SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=tests/lib/tap.bash
-. "$SOURCE/tests/lib/tap.bash"
-# shellcheck source=tests/lib/helper.bash
-. "$SOURCE/tests/lib/helper.bash"
 # shellcheck source=tests/lib/host.bash
 . "$SOURCE/tests/lib/host.bash"
 host_enter

@@ -4,8 +4,6 @@
 # untouched. (host_*.serial.sh have a host with systemd, Docker and other firewalls.)
 set -uo pipefail
 SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=tests/lib/tap.bash
-. "$SOURCE/tests/lib/tap.bash"
 # shellcheck source=tests/lib/helper.bash
 . "$SOURCE/tests/lib/helper.bash"
 namespace_enter

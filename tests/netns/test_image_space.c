@@ -20,6 +20,7 @@
 
 #include "images/archive.h"
 #include "images/images.h"
+#include "tests/lib/test_folder.h"
 
 #define MEBIBYTE (1024ULL * 1024)
 
@@ -36,13 +37,10 @@ static void write_map(const char *path, const char *text)
 static int setup(void **state)
 {
     (void)state;
-    const char *temporary = getenv("TMPDIR");
     char uid_map[64], gid_map[64];
     (void)snprintf(uid_map, sizeof uid_map, "0 %u 1", (unsigned)geteuid());
     (void)snprintf(gid_map, sizeof gid_map, "0 %u 1", (unsigned)getegid());
-    (void)snprintf(folder, sizeof folder, "%s/berth-test-space-XXXXXX",
-                   temporary == NULL ? "/tmp" : temporary);
-    assert_non_null(mkdtemp(folder));
+    test_folder_make(folder, sizeof folder);
     if (geteuid() != 0) {
         assert_int_equal(unshare(CLONE_NEWUSER | CLONE_NEWNS), 0);
         write_map("/proc/self/setgroups", "deny");

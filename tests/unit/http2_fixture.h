@@ -11,23 +11,11 @@
 
 #include <cmocka.h>
 
-#include "policy/gateway/clock.h"
 #include "policy/gateway/http2_connection.h"
+#include "tests/lib/fake/gateway_clock.h"
 #include "tests/lib/memory_channel.h"
 
 #define STREAMS 600
-
-static int64_t now_ms = 1000000;
-
-int64_t bt_clock_ms(void)
-{
-    return now_ms;
-}
-
-int64_t bt_clock_wall_ms(void)
-{
-    return now_ms;
-}
 
 /* One stream as its owner knows it. */
 struct seen {

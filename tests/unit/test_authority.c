@@ -17,14 +17,15 @@
 
 #include "frontend/authority.h"
 #include "policy/gateway/tls.h"
+#include "tests/lib/test_folder.h"
 
 static struct bt_paths paths;
 
 static int set_up(void **state)
 {
     (void)state;
-    (void)snprintf(paths.state, sizeof(paths.state), "/tmp/berth-authority.XXXXXX");
-    return mkdtemp(paths.state) != NULL ? 0 : -1;
+    test_folder_make(paths.state, sizeof(paths.state));
+    return 0;
 }
 
 static int tear_down(void **state)

@@ -13,14 +13,15 @@
 
 #include "frontend/credentials.h"
 #include "policy/rules/rules.h"
+#include "tests/lib/test_folder.h"
 
 static struct bt_paths paths;
 
 static int make_state(void **state)
 {
     (void)state;
-    snprintf(paths.state, sizeof(paths.state), "/tmp/berth-credentials-XXXXXX");
-    return mkdtemp(paths.state) != NULL ? 0 : -1;
+    test_folder_make(paths.state, sizeof(paths.state));
+    return 0;
 }
 
 static int remove_state(void **state)

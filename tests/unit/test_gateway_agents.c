@@ -12,29 +12,18 @@
 
 #include "lib/memory.h"
 #include "policy/gateway/agents.h"
-#include "policy/gateway/clock.h"
+#include "tests/lib/fake/gateway_clock.h"
 
 #define AGENT 0x0af30007U
 #define DIGEST_ONE "1111111111111111111111111111111111111111111111111111111111111111"
 #define DIGEST_TWO "2222222222222222222222222222222222222222222222222222222222222222"
 
-static int64_t now_ms;
 static unsigned question_count, change_count;
 static struct {
     bt_control_done *done;
     void *context;
     char digest[BT_DIGEST_TEXT_SIZE];
 } asked; /* the question that waits for its answer */
-
-int64_t bt_clock_ms(void)
-{
-    return now_ms;
-}
-
-int64_t bt_clock_wall_ms(void)
-{
-    return now_ms;
-}
 
 void bt_control_post(struct bt_control *control, const char *path, json_t *body, bool is_urgent,
                      bt_control_done *done, void *context)

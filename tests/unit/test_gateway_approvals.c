@@ -12,11 +12,10 @@
 
 #include "lib/memory.h"
 #include "policy/gateway/approvals.h"
-#include "policy/gateway/clock.h"
+#include "tests/lib/fake/gateway_clock.h"
 
 #define CALLS_MAX 64
 
-static int64_t now_ms;
 static struct call {
     char path[32];
     json_t *body;
@@ -25,16 +24,6 @@ static struct call {
 } calls[CALLS_MAX]; /* that wait for their answer, oldest first */
 static size_t call_count;
 
-int64_t bt_clock_ms(void)
-{
-    return now_ms;
-}
-
-int64_t bt_clock_wall_ms(void)
-{
-    return now_ms;
-}
-
 void bt_control_post(struct bt_control *control, const char *path, json_t *body, bool is_urgent,
                      bt_control_done *done, void *context)
 {
@@ -42,7 +31,6 @@ void bt_control_post(struct bt_control *control, const char *path, json_t *body,
     assert_false(is_urgent); /* who is waited for by other agents goes first */
     assert_true(call_count < CALLS_MAX);
     struct call *call = &calls[call_count++];
-    snprintf(call->path, sizeof(call->path), "%s", path);
     *call = (struct call){.body = body, .done = done, .context = context};
     snprintf(call->path, sizeof(call->path), "%s", path);
 }

@@ -25,6 +25,8 @@
 #include "images/images.h"
 #include "images/recipe.h"
 #include "lib/spawn.h"
+#include "tests/lib/image_tools.h"
+#include "tests/lib/test_folder.h"
 
 struct world {
     char folder[256];
@@ -111,9 +113,7 @@ static int setup(void **state)
     char path[600];
     world->path_before = environment("PATH");
     world->temporary_before = environment("TMPDIR");
-    (void)snprintf(world->folder, sizeof world->folder, "%s/berth-test-cache-XXXXXX",
-                   world->temporary_before == NULL ? "/tmp" : world->temporary_before);
-    assert_non_null(mkdtemp(world->folder));
+    test_folder_make(world->folder, sizeof world->folder);
     (void)snprintf(world->paths.images, sizeof world->paths.images, "%s/data/images", world->folder);
     (void)snprintf(world->paths.cache, sizeof world->paths.cache, "%s/cache", world->folder);
     (void)snprintf(path, sizeof path, "%s/bin", world->folder);
@@ -181,18 +181,6 @@ static size_t count_files(const struct world *world, const char *name)
     return count;
 }
 
-static char *debugfs(const char *image, const char *command)
-{
-    const char *const arguments[] = {"/usr/sbin/debugfs", "-R", command, image, NULL};
-    struct bt_spawn spawn = {.arguments = arguments};
-    struct bt_spawn_result run = {0};
-    struct bt_error error;
-    assert_int_equal(bt_spawn_run(&spawn, &run, &error), 0);
-    char *text = bt_string_copy(run.output.data == NULL ? "" : run.output.data);
-    bt_spawn_result_free(&run);
-    return text;
-}
-
 static void assert_contains(const char *text, const char *expected)
 {
     if (strstr(text, expected) == NULL)
@@ -225,12 +213,10 @@ static void t_disk_is_built(void **state)
     assert_int_equal(count_files(world, "tmp"), 0);
     assert_int_equal(count_files(world, "out"), 1);
     (void)snprintf(image, sizeof image, "%s/out/image.ext4", world->folder);
-    bt_auto_free char *passwd = debugfs(image, "cat /etc/passwd");
-    assert_contains(passwd, "root:x:0:0:root:/root:/bin/bash\nagent:x:1000:1000::/home/agent:/bin/bash\n");
-    bt_auto_free char *workspace = debugfs(image, "stat /workspace");
-    assert_contains(workspace, "User:  1000   Group:  1000");
-    bt_auto_free char *apt = debugfs(image, "ls /etc/apt");
-    assert_null(strstr(apt, "sources.list")); /* may hold a password of this machine */
+    assert_debugfs(image, "cat /etc/passwd",
+                   "root:x:0:0:root:/root:/bin/bash\nagent:x:1000:1000::/home/agent:/bin/bash\n");
+    assert_debugfs(image, "stat /workspace", "User:  1000   Group:  1000");
+    assert_debugfs_without(image, "ls /etc/apt", "sources.list"); /* may hold a password of this machine */
 }
 
 static void assert_failure(struct world *world, const char *script, int code, const char *message,

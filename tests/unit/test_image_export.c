@@ -15,6 +15,7 @@
 #include "images/archive.h"
 #include "images/export.h"
 #include "images/ext4_tar.h"
+#include "tests/lib/test_folder.h"
 
 struct world {
     char folder[256];
@@ -69,10 +70,7 @@ static int make_archive(int (*set_format)(struct archive *), bool has_hard_links
 static int setup(void **state)
 {
     struct world *world = bt_new(1, sizeof *world);
-    const char *temporary = getenv("TMPDIR");
-    (void)snprintf(world->folder, sizeof world->folder, "%s/berth-test-export-XXXXXX",
-                   temporary == NULL ? "/tmp" : temporary);
-    assert_non_null(mkdtemp(world->folder));
+    test_folder_make(world->folder, sizeof world->folder);
     *state = world;
     return 0;
 }

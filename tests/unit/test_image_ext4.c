@@ -23,7 +23,8 @@
 #include "images/archive.h"
 #include "images/ext4_tar.h"
 #include "images/images.h"
-#include "lib/spawn.h"
+#include "tests/lib/image_tools.h"
+#include "tests/lib/test_folder.h"
 
 #define MEBIBYTE (1024ULL * 1024)
 
@@ -37,10 +38,7 @@ struct world {
 static int setup(void **state)
 {
     struct world *world = bt_new(1, sizeof *world);
-    const char *temporary = getenv("TMPDIR");
-    (void)snprintf(world->folder, sizeof world->folder, "%s/berth-test-ext4-XXXXXX",
-                   temporary == NULL ? "/tmp" : temporary);
-    assert_non_null(mkdtemp(world->folder));
+    test_folder_make(world->folder, sizeof world->folder);
     (void)snprintf(world->image, sizeof world->image, "%s/disk.ext4", world->folder);
     world->tar_fd = memfd_create("tar", MFD_CLOEXEC);
     world->tar = archive_write_new();
@@ -112,38 +110,6 @@ static size_t count_files(const char *folder)
     return count < 2 ? 0 : (size_t)count - 2;
 }
 
-static void assert_clean(const char *image)
-{
-    const char *const arguments[] = {"/usr/sbin/e2fsck", "-f", "-n", image, NULL};
-    struct bt_spawn spawn = {.arguments = arguments};
-    struct bt_spawn_result run = {0};
-    struct bt_error error;
-    assert_int_equal(bt_spawn_run(&spawn, &run, &error), 0);
-    if (run.exit_status != 0)
-        fail_msg("e2fsck: %s", run.output.data);
-    bt_spawn_result_free(&run);
-}
-
-/* What debugfs prints for a command; the caller frees it. */
-static char *debugfs(const char *image, const char *command)
-{
-    const char *const arguments[] = {"/usr/sbin/debugfs", "-R", command, image, NULL};
-    struct bt_spawn spawn = {.arguments = arguments};
-    struct bt_spawn_result run = {0};
-    struct bt_error error;
-    assert_int_equal(bt_spawn_run(&spawn, &run, &error), 0);
-    char *text = bt_string_copy(run.output.data == NULL ? "" : run.output.data);
-    bt_spawn_result_free(&run);
-    return text;
-}
-
-static void assert_debugfs(const char *image, const char *command, const char *expected)
-{
-    bt_auto_free char *text = debugfs(image, command);
-    if (strstr(text, expected) == NULL)
-        fail_msg("debugfs %s: no '%s' in: %s", command, expected, text);
-}
-
 static void assert_refused(struct world *world, const char *expected)
 {
     struct bt_error error = {0};
@@ -167,7 +133,7 @@ static void t_ext4_keeps_contents(void **state)
     add_text(world, "name with \xc5\x91 letter", 0644, "utf-8");
     assert_non_null(setlocale(LC_CTYPE, "C"));
     assert_int_equal(convert(world, 64 * MEBIBYTE, &error), 0);
-    assert_clean(world->image);
+    assert_image_clean(world->image);
     char copy[300], command[400], expected[BT_DIGEST_TEXT_SIZE], found[BT_DIGEST_TEXT_SIZE];
     (void)snprintf(copy, sizeof copy, "%s/copy", world->folder);
     (void)snprintf(command, sizeof command, "dump /a/b/big %s", copy);
@@ -194,7 +160,7 @@ static void t_ext4_keeps_owners_modes_and_times(void **state)
     archive_entry_set_mtime(entry, 4400000000, 0); /* beyond 32 bits */
     add_entry(world, entry, NULL, 0);
     assert_int_equal(convert(world, 16 * MEBIBYTE, &error), 0);
-    assert_clean(world->image);
+    assert_image_clean(world->image);
     assert_debugfs(world->image, "stat /bin/su", "Mode:  06755");
     assert_debugfs(world->image, "stat /bin/su", "User: 100123   Group: 200456");
     assert_debugfs(world->image, "stat /bin/su", "mtime: 0x6553f100:1d6f3454");
@@ -217,7 +183,7 @@ static void t_ext4_keeps_links(void **state)
     add_link(world, "short", "../first", NULL);
     add_link(world, "long", target, NULL);
     assert_int_equal(convert(world, 16 * MEBIBYTE, &error), 0);
-    assert_clean(world->image);
+    assert_image_clean(world->image);
     assert_debugfs(world->image, "cat /dir/third", "shared");
     assert_debugfs(world->image, "stat /dir/third", "Links: 3");
     assert_debugfs(world->image, "stat /short", "Fast link dest: \"../first\"");
@@ -236,7 +202,7 @@ static void t_ext4_keeps_device_nodes(void **state)
     add_entry(world, entry, NULL, 0);
     add_entry(world, new_entry("dev/pipe", S_IFIFO | 0600), NULL, 0);
     assert_int_equal(convert(world, 16 * MEBIBYTE, &error), 0);
-    assert_clean(world->image);
+    assert_image_clean(world->image);
     assert_debugfs(world->image, "stat /dev/null", "Type: character special");
     assert_debugfs(world->image, "stat /dev/null", "01:03");
     assert_debugfs(world->image, "stat /dev/disk", "259:70000");
@@ -261,7 +227,7 @@ static void t_ext4_keeps_extended_attributes(void **state)
     archive_entry_xattr_add_entry(entry, "system.posix_acl_access", acl, sizeof acl);
     add_entry(world, entry, "x", 1);
     assert_int_equal(convert(world, 16 * MEBIBYTE, &error), 0);
-    assert_clean(world->image);
+    assert_image_clean(world->image);
     assert_debugfs(world->image, "ea_get -x /ping security.capability", "01 00 00 02 00 20 00 00");
     assert_debugfs(world->image, "ea_list /ping", "user.large (2000)");
     assert_debugfs(world->image, "ea_get -x /ping system.posix_acl_access", "02 00 00 00 01 00 06 00");
@@ -277,7 +243,7 @@ static void t_ext4_fills_large_folders(void **state)
         add_text(world, path, 0644, "x");
     }
     assert_int_equal(convert(world, 64 * MEBIBYTE, &error), 0);
-    assert_clean(world->image);
+    assert_image_clean(world->image);
     assert_debugfs(world->image, "cat /folder/a-name-that-takes-some-room-in-its-folder-002999", "x");
 }
 
@@ -320,7 +286,7 @@ static void t_ext4_follows_rules(void **state)
     assert_int_equal(archive_read_open_fd(archive, world->tar_fd, 10240), ARCHIVE_OK);
     assert_int_equal(
         bt_ext4_write_archive(archive, world->image, 16 * MEBIBYTE, "test", &rules, NULL, &error), 0);
-    assert_clean(world->image);
+    assert_image_clean(world->image);
     assert_debugfs(world->image, "stat /ping", "Mode:  0755");
     bt_auto_free char *attributes = debugfs(world->image, "ea_list /ping");
     assert_null(strstr(attributes, "security.capability"));
@@ -435,7 +401,7 @@ static void t_ext4_makes_empty_disks(void **state)
         assert_int_equal(status.st_size, sizes[i]);
         assert_int_equal(status.st_mode & 07777, 0600);
         assert_true(status.st_blocks * 512 < (blkcnt_t)(2 * MEBIBYTE));
-        assert_clean(world->image);
+        assert_image_clean(world->image);
         assert_debugfs(world->image, "show_super_stats -h", "scratch");
         if (sizes[i] >= 64 * MEBIBYTE)
             assert_debugfs(world->image, "show_super_stats -h", "has_journal");
@@ -453,7 +419,7 @@ static void t_ext4_refuses_bad_empty_disks(void **state)
     assert_int_equal(bt_ext4_make_empty("/nonexistent-folder/x", MEBIBYTE, "x", &error), -ENOENT);
     assert_int_equal(bt_ext4_make_empty(world->image, MEBIBYTE, "x", &error), 0);
     assert_int_equal(bt_ext4_make_empty(world->image, MEBIBYTE, "x", &error), -EEXIST);
-    assert_clean(world->image);
+    assert_image_clean(world->image);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

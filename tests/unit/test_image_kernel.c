@@ -18,6 +18,7 @@
 #include "images/kernel.h"
 #include "images/module.h"
 #include "images/vmlinux.h"
+#include "tests/lib/test_folder.h"
 
 #define MODULES "./lib/modules/6.1/kernel/"
 
@@ -30,10 +31,7 @@ struct world {
 static int setup(void **state)
 {
     struct world *world = bt_new(1, sizeof *world);
-    const char *temporary = getenv("TMPDIR");
-    (void)snprintf(world->folder, sizeof world->folder, "%s/berth-test-kernel-XXXXXX",
-                   temporary == NULL ? "/tmp" : temporary);
-    assert_non_null(mkdtemp(world->folder));
+    test_folder_make(world->folder, sizeof world->folder);
     (void)snprintf(world->deb, sizeof world->deb, "%s/kernel.deb", world->folder);
     world->recipe.form = BT_RECIPE_KERNEL;
     world->recipe.init = bt_string_copy("test-program");

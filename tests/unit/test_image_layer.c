@@ -17,7 +17,8 @@
 
 #include "images/archive.h"
 #include "images/layer.h"
-#include "lib/spawn.h"
+#include "tests/lib/image_tools.h"
+#include "tests/lib/test_folder.h"
 
 struct world {
     char folder[256];
@@ -51,10 +52,7 @@ static int setup(void **state)
 {
     struct world *world = bt_new(1, sizeof *world);
     struct bt_error error = {0};
-    const char *temporary = getenv("TMPDIR");
-    (void)snprintf(world->folder, sizeof world->folder, "%s/berth-test-layer-XXXXXX",
-                   temporary == NULL ? "/tmp" : temporary);
-    assert_non_null(mkdtemp(world->folder));
+    test_folder_make(world->folder, sizeof world->folder);
     (void)snprintf(world->base, sizeof world->base, "%s/base.ext4", world->folder);
     (void)snprintf(world->out, sizeof world->out, "%s/out", world->folder);
     (void)snprintf(world->image, sizeof world->image, "%s/image.ext4", world->out);
@@ -108,36 +106,6 @@ static int build(const struct world *world, struct bt_error *error)
     return bt_layer_build(&world->recipe, world->base, world->out, NULL, error);
 }
 
-static char *run_tool(const char *const *arguments, int *ret_status)
-{
-    struct bt_spawn spawn = {.arguments = arguments};
-    struct bt_spawn_result run = {0};
-    struct bt_error error;
-    assert_int_equal(bt_spawn_run(&spawn, &run, &error), 0);
-    char *text = bt_string_copy(run.output.data == NULL ? "" : run.output.data);
-    *ret_status = run.exit_status;
-    bt_spawn_result_free(&run);
-    return text;
-}
-
-static void assert_debugfs(const char *image, const char *command, const char *expected, bool is_there)
-{
-    const char *const arguments[] = {"/usr/sbin/debugfs", "-R", command, image, NULL};
-    int status;
-    bt_auto_free char *text = run_tool(arguments, &status);
-    if ((strstr(text, expected) != NULL) != is_there)
-        fail_msg("debugfs %s: %s'%s' in: %s", command, is_there ? "no " : "", expected, text);
-}
-
-static void assert_clean(const char *image)
-{
-    const char *const arguments[] = {"/usr/sbin/e2fsck", "-f", "-n", image, NULL};
-    int status;
-    bt_auto_free char *text = run_tool(arguments, &status);
-    if (status != 0)
-        fail_msg("e2fsck: %s", text);
-}
-
 static void assert_contains(const char *text, const char *expected)
 {
     if (strstr(text, expected) == NULL)
@@ -159,21 +127,20 @@ static void t_layer_adds_to_a_copy(void **state)
         fail_msg("%s", error.message);
     assert_int_equal(bt_digest_file(world->base, after, &error), 0);
     assert_string_equal(before, after);
-    assert_clean(world->image);
-    assert_debugfs(world->image, "cat /usr/local/bin/old", "of the base", true);
-    assert_debugfs(world->image, "stat /usr/local/bin/pi", "Type: symlink", true);
+    assert_image_clean(world->image);
+    assert_debugfs(world->image, "cat /usr/local/bin/old", "of the base");
+    assert_debugfs(world->image, "stat /usr/local/bin/pi", "Type: symlink");
     assert_debugfs(world->image, "cat /usr/local/bin/pi",
-                   "/opt/pi/node_modules/@earendil-works/pi-coding-agent/dist/bundle/cli.js", true);
+                   "/opt/pi/node_modules/@earendil-works/pi-coding-agent/dist/bundle/cli.js");
     assert_debugfs(world->image,
-                   "cat /opt/pi/node_modules/@earendil-works/pi-coding-agent/dist/bundle/cli.js", "command",
-                   true);
+                   "cat /opt/pi/node_modules/@earendil-works/pi-coding-agent/dist/bundle/cli.js", "command");
     const char *file = "stat /opt/pi/node_modules/@earendil-works/pi-coding-agent/dist/bundle/cli.js";
-    assert_debugfs(world->image, file, "Mode:  0755", true); /* neither set-id nor group's to write */
-    assert_debugfs(world->image, file, "User:     0   Group:     0", true);
-    assert_debugfs(world->image, "stat /opt/pi/node_modules/x/kept", "Mode:  0644", true);
-    assert_debugfs(world->image, "ls /opt/pi/node_modules/x", "left-out", false);
-    assert_debugfs(world->image, "cat /etc/pi/config", "a setting", true);
-    assert_debugfs(world->image, "show_super_stats -h", "volume name:   pi", true);
+    assert_debugfs(world->image, file, "Mode:  0755"); /* neither set-id nor group's to write */
+    assert_debugfs(world->image, file, "User:     0   Group:     0");
+    assert_debugfs(world->image, "stat /opt/pi/node_modules/x/kept", "Mode:  0644");
+    assert_debugfs_without(world->image, "ls /opt/pi/node_modules/x", "left-out");
+    assert_debugfs(world->image, "cat /etc/pi/config", "a setting");
+    assert_debugfs(world->image, "show_super_stats -h", "volume name:   pi");
     bt_auto_free char *root = bt_string_format("%s/root", world->out);
     assert_int_equal(access(root, F_OK), -1);
 }

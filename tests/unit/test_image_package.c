@@ -16,6 +16,7 @@
 
 #include "images/package.h"
 #include "lib/file.h"
+#include "tests/lib/test_folder.h"
 
 struct world {
     char folder[256];
@@ -28,10 +29,7 @@ static int setup(void **state)
     struct world *world = bt_new(1, sizeof *world);
     struct bt_error error;
     char path[300];
-    const char *temporary = getenv("TMPDIR");
-    (void)snprintf(world->folder, sizeof world->folder, "%s/berth-test-package-XXXXXX",
-                   temporary == NULL ? "/tmp" : temporary);
-    assert_non_null(mkdtemp(world->folder));
+    test_folder_make(world->folder, sizeof world->folder);
     (void)snprintf(world->downloads, sizeof world->downloads, "%s/downloads", world->folder);
     assert_int_equal(bt_folder_make(world->downloads, 0700, &error), 0);
     (void)snprintf(path, sizeof path, "%s/bin", world->folder);

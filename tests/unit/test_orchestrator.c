@@ -15,6 +15,7 @@
 #include "policy/orchestrator/registry.h"
 #include "policy/orchestrator/vault.h"
 #include "policy/rules/service.h"
+#include "tests/lib/test_folder.h"
 
 static void test_token(void **state)
 {
@@ -296,12 +297,9 @@ static void test_digests(void **state)
 
 static int make_folder(void **state)
 {
-    char *folder =
-        bt_string_format("%s/berth-registry-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
-    if (mkdtemp(folder) == NULL)
-        return -1;
+    char folder[256];
+    test_folder_make(folder, sizeof(folder));
     *state = bt_string_format("%s/registry.db", folder);
-    free(folder);
     return 0;
 }
 

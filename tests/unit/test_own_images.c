@@ -18,14 +18,15 @@
 #include "frontend/build.h"
 #include "frontend/frozen.h"
 #include "images/context.h"
+#include "tests/lib/test_folder.h"
 
 static struct bt_paths paths;
 
 static int set_up(void **state)
 {
     (void)state;
-    (void)snprintf(paths.state, sizeof paths.state, "/tmp/test_own_images.XXXXXX");
-    return mkdtemp(paths.state) == NULL;
+    test_folder_make(paths.state, sizeof paths.state);
+    return 0;
 }
 
 static int tear_down(void **state)

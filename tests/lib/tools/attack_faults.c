@@ -39,6 +39,7 @@
 #include <unistd.h>
 
 #include "ipc/base/base.h"
+#include "tests/lib/tools/orders.h"
 
 static const struct {
     const char *name;
@@ -183,8 +184,9 @@ static void arm(struct faults *faults, const char *wanted, unsigned long skip, i
     faults->last[0] = '\0';
 }
 
-static void obey(struct faults *faults, const char *line)
+static bool obey(void *context, char *line)
 {
+    struct faults *faults = context;
     char name[32];
     unsigned long skip;
     int number;
@@ -196,30 +198,11 @@ static void obey(struct faults *faults, const char *line)
         fprintf(faults->report, "count %lu %s %d\n", faults->count, faults->last[0] ? faults->last : "-",
                 faults->has_fired);
         faults->count = 0;
-        return;
+        return true;
     } else {
         faults->is_armed = false;
     }
     fprintf(faults->report, "ok\n");
-}
-
-static bool read_orders(struct faults *faults)
-{
-    static char buffer[1024];
-    static size_t length;
-    ssize_t got = read(STDIN_FILENO, buffer + length, sizeof(buffer) - 1 - length);
-    if (got <= 0)
-        return false;
-    length += (size_t)got;
-    buffer[length] = '\0';
-    char *line = buffer;
-    for (char *end = strchr(line, '\n'); end; end = strchr(line, '\n')) {
-        *end = '\0';
-        obey(faults, line);
-        line = end + 1;
-    }
-    length -= (size_t)(line - buffer);
-    memmove(buffer, line, length);
     return true;
 }
 
@@ -236,7 +219,7 @@ static int supervise(struct faults *faults)
             decide(faults);
         if (items[2].revents != 0)
             break;
-        if (items[0].revents != 0 && !read_orders(faults))
+        if (items[0].revents != 0 && !orders_read(obey, faults))
             (void)kill(faults->pid, SIGKILL);
     }
     if (waitpid(faults->pid, &status, 0) < 0)
@@ -275,7 +258,7 @@ int main(int argc, char **argv)
     fprintf(faults.report, "pid %d\n", (int)faults.pid);
     struct pollfd orders = {.fd = STDIN_FILENO, .events = POLLIN};
     if (poll(&orders, 1, 0) == 1) /* what was ordered before the start holds from the first call on */
-        (void)read_orders(&faults);
+        (void)orders_read(obey, &faults);
     *shared_fd = TAKEN;
     return supervise(&faults);
 }

@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "ipc/client/helper_client.h"
+#include "tests/lib/tools/orders.h"
 
 #define GUEST_INTERFACE "eth0"
 #define FRAME_MAX 70000
@@ -263,8 +264,9 @@ static bool obey(struct tool *tool, char **words, int count)
     return true;
 }
 
-static bool obey_line(struct tool *tool, char *line)
+static bool obey_line(void *context, char *line)
 {
+    struct tool *tool = context;
     char *words[WORDS_MAX];
     char *rest = NULL;
     int count = 0;
@@ -272,28 +274,6 @@ static bool obey_line(struct tool *tool, char *line)
          word = strtok_r(NULL, " \t\n", &rest))
         words[count++] = word;
     return count == 0 || obey(tool, words, count);
-}
-
-/* Reads what there is on standard input; a command is complete at its newline. */
-static bool read_commands(struct tool *tool)
-{
-    static char buffer[4096];
-    static size_t length;
-    ssize_t got = read(STDIN_FILENO, buffer + length, sizeof(buffer) - 1 - length);
-    if (got <= 0)
-        return false;
-    length += (size_t)got;
-    buffer[length] = '\0';
-    char *line = buffer;
-    for (char *end = strchr(line, '\n'); end; end = strchr(line, '\n')) {
-        *end = '\0';
-        if (!obey_line(tool, line))
-            return false;
-        line = end + 1;
-    }
-    length -= (size_t)(line - buffer);
-    memmove(buffer, line, length);
-    return true;
 }
 
 static void handle_engine_gone(struct tool *tool)
@@ -358,7 +338,7 @@ static void run(struct tool *tool)
             bt_fd_close(&tool->tap_fd); /* the device was deleted under us */
         if (items[1].revents != 0)
             handle_engine_gone(tool);
-        if (items[0].revents != 0 && !read_commands(tool))
+        if (items[0].revents != 0 && !orders_read(obey_line, tool))
             return;
     }
 }
