@@ -279,7 +279,8 @@ def socket_cases():
              "PPP": (24, 1, 0), "LLC": (26, 1, 0), "phonet": (35, 2, 0), "KCM": (41, 5, 0), "SMC": (43, 1, 0), "QRTR": (42, 2, 0),
              "NFC": (39, 5, 0), "MCTP": (45, 2, 0), "SCTP": (2, 1, 132), "DCCP": (2, 6, 33), "MPTCP": (2, 1, 262)}
     return [Case(f"{user}: {name}", "socket {} {} {}".format(*numbers), user=user, may=("refused",))
-            for name, numbers in kinds.items() for user in ("agent", "root")]
+            for name, numbers in kinds.items() for user in ("agent", "root")] + \
+        [Case(f"{user}: a pair of TIPC", "pair 30 1", user=user, may=("refused",)) for user in ("agent", "root")]
 
 
 def change_cases():
