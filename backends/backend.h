@@ -114,6 +114,9 @@ struct bt_backend {
     int (*rejoin)(const struct bt_guest *guest, struct bt_error *error);
     /* Readable once the guest has ended. */
     int (*end_fd)(const struct bt_guest *guest);
+    /* Why it has, in words, where it is known better than by its console; NULL, or a function that returns
+     * NULL: it is not. */
+    const char *(*end_reason)(const struct bt_guest *guest);
     pid_t (*process)(const struct bt_guest *guest);
     /* How the guest is confined on the host, in words. */
     const char *(*jail)(const struct bt_guest *guest);
@@ -121,15 +124,21 @@ struct bt_backend {
     struct bt_guest *(*stop)(struct bt_guest *guest, int grace_ms);
     /* Builds an image into the cache. NULL: it cannot. */
     int (*build)(const struct bt_build *build, struct bt_error *error);
+    /* Lists (in words, one for each) or, with ret_found NULL, removes what killed builds left. NULL with
+     * build.
+     */
+    int (*sweep_builds)(const struct bt_paths *paths, const struct bt_progress *progress,
+                        struct bt_list *ret_found, struct bt_error *error);
     /* Copies an agent's home for others to begin with. NULL: it cannot. */
     int (*freeze)(const struct bt_freeze *freeze, struct bt_error *error);
     /* Removes what a guest left outside of its folder, whether it was stopped or lost; has_data: also what it
      * wrote.
      */
     int (*cleanup)(const struct bt_guest_identity *identity, bool has_data, struct bt_error *error);
-    /* All guests of an environment of which something is left outside of folders, as the runtime itself knows
-     * them; NULL: there is no such place. on_guest may call cleanup. */
-    int (*enumerate)(const char *state, const char *environment,
+    /* All guests of an environment of which something is left outside of folders (has_data: be it only what
+     * they wrote), as the runtime itself knows them; NULL: there is no such place. on_guest may call cleanup.
+     */
+    int (*enumerate)(const char *state, const char *environment, bool has_data,
                      void (*on_guest)(void *context, const struct bt_guest_identity *identity), void *context,
                      struct bt_error *error);
 };

@@ -352,6 +352,17 @@ static int end_fd(const struct bt_guest *guest)
     return guest->end_read_fd;
 }
 
+/* An engine takes its containers along, as far as their keepers go: the stream is the container's life. */
+static const char *end_reason(const struct bt_guest *guest)
+{
+    struct bt_docker docker;
+    struct bt_error error = {0};
+    (void)guest;
+    return bt_docker_connect(&docker, &error) < 0 ? "the container engine was stopped, or is being started "
+                                                    "again, and its containers ended with it"
+                                                  : NULL;
+}
+
 static pid_t process(const struct bt_guest *guest)
 {
     return guest->pid;
@@ -410,6 +421,17 @@ static int build(const struct bt_build *request, struct bt_error *error)
     return result < 0 ? result : bt_docker_build(&docker, request, error);
 }
 
+static int sweep_builds(const struct bt_paths *paths, const struct bt_progress *progress,
+                        struct bt_list *ret_found, struct bt_error *error)
+{
+    struct bt_docker docker;
+    bt_auto_fd lock_fd = -1;
+    int result = bt_docker_connect(&docker, error);
+    if (result == 0)
+        result = bt_docker_build_lock(paths, progress, &lock_fd, error);
+    return result < 0 ? result : bt_docker_build_sweep(&docker, paths->state, ret_found, error);
+}
+
 static int cleanup(const struct bt_guest_identity *identity, bool has_data, struct bt_error *error)
 {
     struct bt_docker docker;
@@ -417,13 +439,14 @@ static int cleanup(const struct bt_guest_identity *identity, bool has_data, stru
     return result < 0 ? result : bt_docker_remove(&docker, identity, has_data, error);
 }
 
-static int enumerate(const char *state, const char *environment,
+static int enumerate(const char *state, const char *environment, bool has_data,
                      void (*on_guest)(void *context, const struct bt_guest_identity *identity), void *context,
                      struct bt_error *error)
 {
     struct bt_docker docker;
     int result = bt_docker_connect(&docker, error);
-    return result < 0 ? result : bt_docker_enumerate(&docker, state, environment, on_guest, context, error);
+    return result < 0 ? result
+                      : bt_docker_enumerate(&docker, state, environment, has_data, on_guest, context, error);
 }
 
 const struct bt_backend bt_backend_docker = {
@@ -440,11 +463,13 @@ const struct bt_backend bt_backend_docker = {
     .connect = connect_guest,
     .rejoin = rejoin,
     .end_fd = end_fd,
+    .end_reason = end_reason,
     .process = process,
     .jail = jail,
     .stop = stop,
     .freeze = freeze,
     .build = build,
+    .sweep_builds = sweep_builds,
     .cleanup = cleanup,
     .enumerate = enumerate,
 };

@@ -2,7 +2,9 @@
  *
  * What is built is found by the id that the builder answers, in no case by a name or a label, which any user
  * of the engine can give; it is taken out of the engine as one tar, without the settings of an image, and
- * what the engine had of it is removed. From then on it is an image like any other.
+ * what the engine had of it is removed. From then on it is an image like any other. One build of a user at a
+ * time: what of builds is in the engine when none runs was left by one that was killed, see
+ * docker_build_sweep.c.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -162,13 +164,15 @@ static int export_container(const struct bt_docker *docker, const char *containe
 }
 
 /* Through a container that is never started. */
-static int export_image(const struct bt_docker *docker, const char *image_id, struct export_sink *sink,
-                        struct bt_error *error)
+static int export_image(const struct bt_docker *docker, const char *state, const char *image_id,
+                        struct export_sink *sink, struct bt_error *error)
 {
     json_t *answer = NULL;
-    json_t *document =
-        json_pack("{s:s, s:[s], s:b, s:{s:s}}", "Image", image_id, "Entrypoint", "/nothing-runs",
-                  "NetworkDisabled", true, "HostConfig", "NetworkMode", "none");
+    char owner[13];
+    bt_docker_owner(state, owner);
+    json_t *document = json_pack("{s:s, s:[s], s:{s:s}, s:b, s:{s:s}}", "Image", image_id, "Entrypoint",
+                                 "/nothing-runs", "Labels", BT_DOCKER_LABEL_OWNER, owner, "NetworkDisabled",
+                                 true, "HostConfig", "NetworkMode", "none");
     int result = bt_docker_call(docker, "POST", "/containers/create", document, &answer, error);
     const char *id = json_string_value(json_object_get(answer, "Id"));
     if (result == 0 && (id == NULL || strspn(id, "0123456789abcdef") != strlen(id)))
@@ -237,7 +241,12 @@ int bt_docker_build(const struct bt_docker *docker, const struct bt_build *build
     struct building building = {.build = build};
     struct bt_image image;
     char base[BT_DOCKER_NAME_SIZE];
-    int result = bt_image_get(build->paths, build->base_recipe, false, NULL, &image, error);
+    bt_auto_fd lock_fd = -1;
+    int result = bt_docker_build_lock(build->paths, build->progress, &lock_fd, error);
+    if (result == 0)
+        result = bt_docker_build_sweep(docker, build->paths->state, NULL, error);
+    if (result == 0)
+        result = bt_image_get(build->paths, build->base_recipe, false, NULL, &image, error);
     if (result == 0)
         result = bt_docker_image_name(build->paths->state, &image, base, error);
     if (result == 0)
@@ -248,7 +257,7 @@ int bt_docker_build(const struct bt_docker *docker, const struct bt_build *build
     struct export_sink sink = {.fd = fd};
     result = fd < 0 ? bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot make a file in %s: %s",
                               build->paths->cache, strerror(errno))
-                    : export_image(docker, building.log.image_id, &sink, error);
+                    : export_image(docker, build->paths->state, building.log.image_id, &sink, error);
     remove_image(docker, building.log.image_id);
     return result < 0 ? result : keep(&sink, build, error);
 }

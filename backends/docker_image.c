@@ -19,7 +19,7 @@
 #include "vm/container_protocol.h"
 #include "vm/trust_stores.h"
 
-#define FORM_VERSION "5" /* of what is added below; a new one makes new images */
+#define FORM_VERSION "6" /* of what is added below; a new one makes new images */
 #define TAG_LENGTH 20
 #define STACK_SIZE (256UL * 1024)
 #define FOLDER_COUNT 12U
@@ -154,16 +154,18 @@ static int check_answer(const struct bt_buffer *answer, struct bt_error *error)
     return result;
 }
 
-static int import(const struct bt_docker *docker, const char *name, const char *digest, struct source *source,
-                  struct bt_error *error)
+/* What is built on it has these labels as well: that is how what a killed build left is known. */
+static int import(const struct bt_docker *docker, const char *name, const char *digest, const char *owner,
+                  struct source *source, struct bt_error *error)
 {
     bt_auto_free char *repository = bt_string_copy(name);
     char *tag = strchr(repository, ':');
     bt_auto_buffer answer = {0};
     *tag++ = '\0';
-    bt_auto_free char *path = bt_string_format(
-        "/images/create?fromSrc=-&repo=%s&tag=%s&changes=LABEL%%20" BT_DOCKER_LABEL_IMAGE "%%3D%s",
-        repository, tag, digest);
+    bt_auto_free char *path =
+        bt_string_format("/images/create?fromSrc=-&repo=%s&tag=%s&changes=LABEL%%20" BT_DOCKER_LABEL_IMAGE
+                         "%%3D%s%%20" BT_DOCKER_LABEL_OWNER "%%3D%s",
+                         repository, tag, digest, owner);
     const struct bt_http_request request = {.method = "POST",
                                             .path = path,
                                             .content_type = "application/x-tar",
@@ -174,7 +176,7 @@ static int import(const struct bt_docker *docker, const char *name, const char *
 }
 
 static int export_and_import(const struct bt_docker *docker, const char *name, const char *digest,
-                             struct source *source, struct bt_error *error)
+                             const char *owner, struct source *source, struct bt_error *error)
 {
     pthread_t thread;
     pthread_attr_t attributes;
@@ -188,7 +190,7 @@ static int export_and_import(const struct bt_docker *docker, const char *name, c
     int code = pthread_create(&thread, &attributes, make_tar, source);
     (void)pthread_attr_destroy(&attributes);
     int result = code == 0
-                     ? import(docker, name, digest, source, error)
+                     ? import(docker, name, digest, owner, source, error)
                      : bt_fail(error, BT_EXIT_ERROR, code, NULL, "cannot start a thread: %s", strerror(code));
     bt_fd_close(&source->read_fd); /* ends the thread when the engine refused */
     if (code == 0)
@@ -240,10 +242,10 @@ static int has_image(const struct bt_docker *docker, const char *name, struct bt
     return result == -ENOENT ? 0 : result;
 }
 
-static int give(const struct bt_docker *docker, const char *name, const char *digest, struct source *source,
-                struct bt_error *error)
+static int give(const struct bt_docker *docker, const char *name, const char *digest, const char *owner,
+                struct source *source, struct bt_error *error)
 {
-    int result = export_and_import(docker, name, digest, source, error);
+    int result = export_and_import(docker, name, digest, owner, source, error);
     if (result == 0) {
         remove_older(docker, name);
         return 0;
@@ -276,5 +278,7 @@ int bt_docker_image_provide(const struct bt_docker *docker, const struct bt_path
     if (result != 0)
         return result < 0 ? result : 0;
     struct source source = {.image = image, .init_path = init_path, .progress = progress};
-    return give(docker, name, digest, &source, error);
+    char owner[13];
+    bt_docker_owner(paths->state, owner);
+    return give(docker, name, digest, owner, &source, error);
 }

@@ -134,6 +134,13 @@ int bt_docker_home_fill(const struct bt_docker *docker, const struct bt_guest_pl
 void bt_docker_home_reader_name(const struct bt_guest_identity *identity, char ret_name[BT_DOCKER_NAME_SIZE]);
 /* See bt_backend.build. */
 int bt_docker_build(const struct bt_docker *docker, const struct bt_build *build, struct bt_error *error);
+/* The lock that a user's builds hold, one after the other. */
+int bt_docker_build_lock(const struct bt_paths *paths, const struct bt_progress *progress, int *ret_lock_fd,
+                         struct bt_error *error);
+/* Removes what a killed build left: containers that do not run, images without a name. The lock must be held.
+ * With ret_found that is only listed. */
+int bt_docker_build_sweep(const struct bt_docker *docker, const char *state, struct bt_list *ret_found,
+                          struct bt_error *error);
 /* What the builder says, a JSON document a line, in any pieces. Zero-initialise. */
 struct bt_docker_build_log {
     struct bt_buffer line;
@@ -154,6 +161,7 @@ int bt_docker_remove(const struct bt_docker *docker, const struct bt_guest_ident
 
 /* See bt_backend.enumerate. */
 int bt_docker_enumerate(const struct bt_docker *docker, const char *state, const char *environment,
+                        bool has_data,
                         void (*on_guest)(void *context, const struct bt_guest_identity *identity),
                         void *context, struct bt_error *error);
 

@@ -46,6 +46,7 @@ static void collect(const json_t *objects, struct bt_list *found)
 }
 
 int bt_docker_enumerate(const struct bt_docker *docker, const char *state, const char *environment,
+                        bool has_data,
                         void (*on_guest)(void *context, const struct bt_guest_identity *identity),
                         void *context, struct bt_error *error)
 {
@@ -57,7 +58,7 @@ int bt_docker_enumerate(const struct bt_docker *docker, const char *state, const
     bt_auto_list found = {0};
     int result = 0;
     json_decref(filters);
-    for (size_t i = 0; result == 0 && i < BT_ARRAY_LENGTH(places); i++) {
+    for (size_t i = 0; result == 0 && i < BT_ARRAY_LENGTH(places) - (has_data ? 0 : 1); i++) {
         bt_auto_free char *path = bt_string_format("%s%s", places[i], encoded);
         json_t *answer = NULL;
         result = bt_docker_call(docker, "GET", path, NULL, &answer, error);

@@ -187,7 +187,7 @@ static int bt_cleanup_containers(struct bt_cleanup *cleanup, struct bt_error *er
         struct bt_cleanup_outside outside = {cleanup, bt_backends[i], error, 0};
         if (!bt_backends[i]->enumerate || bt_backends[i] == cleanup->unreachable)
             continue;
-        int r = bt_backends[i]->enumerate(context->paths.state, context->environment, bt_cleanup_guest,
+        int r = bt_backends[i]->enumerate(context->paths.state, context->environment, true, bt_cleanup_guest,
                                           &outside, error);
         if (r < 0 || outside.result < 0)
             return r < 0 ? r : outside.result;
@@ -292,6 +292,27 @@ static int bt_cleanup_image(struct bt_cleanup *cleanup, const struct bt_image *i
     return r;
 }
 
+/* What builds that were killed left in a container engine. */
+static int bt_cleanup_builds(struct bt_cleanup *cleanup, struct bt_error *error)
+{
+    const struct bt_paths *paths = &cleanup->context->paths;
+    struct bt_progress progress = bt_output_progress(&cleanup->context->output);
+    int r = 0;
+
+    for (size_t i = 0; i < bt_backend_count && r == 0; i++) {
+        const struct bt_backend *backend = bt_backends[i];
+        bt_auto_list found = {0};
+        if (!backend->sweep_builds || backend == cleanup->unreachable)
+            continue;
+        r = backend->sweep_builds(paths, &progress, &found, error);
+        if (r == 0 && found.count > 0 && !cleanup->is_dry_run)
+            r = backend->sweep_builds(paths, &progress, NULL, error);
+        for (size_t k = 0; k < found.count && r == 0; k++)
+            bt_cleanup_say(cleanup, "a build's", found.items[k]);
+    }
+    return r;
+}
+
 /* Goes: what is neither the newest of its name (the list has that one first), nor what its recipe gives now,
  * nor in use. */
 static int bt_cleanup_images(struct bt_cleanup *cleanup, struct bt_error *error)
@@ -312,7 +333,8 @@ static int bt_cleanup_images(struct bt_cleanup *cleanup, struct bt_error *error)
             strcmp(current.digest, images[i].digest) != 0)
             r = bt_cleanup_image(cleanup, &images[i], error);
     }
-    return r;
+    bt_cleanup_reach(cleanup);
+    return r < 0 ? r : bt_cleanup_builds(cleanup, error);
 }
 
 /* ---- workspaces -------------------------------------------------------------------------------------------
@@ -398,10 +420,11 @@ const struct bt_command bt_command_cleanup = {
     .name = "cleanup",
     .operands = "bots | images | workspaces",
     .summary = "Remove what nothing needs any more",
-    .details = "bots: agents that do not run, with their disks; changes that were never applied are kept as "
-               "patches.\n"
-               "images: older ones that no recipe gives and no agent was started with. workspaces: the kept "
-               "patches.",
+    .details =
+        "bots: agents that do not run, with their disks; changes that were never applied are kept as "
+        "patches.\n"
+        "images: older ones that no recipe gives and no agent was started with, and what builds that were "
+        "cut short left in a container engine. workspaces: the kept patches.",
     .options = bt_cleanup_options,
     .option_count = BT_ARRAY_LENGTH(bt_cleanup_options),
     .minimum = 1,

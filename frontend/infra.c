@@ -15,6 +15,7 @@
 #include "frontend/config.h"
 #include "frontend/keeper.h"
 #include "frontend/resolvers.h"
+#include "frontend/sweep.h"
 #include "policy/client/orchestrator_client.h"
 
 #define HEALTH_DEADLINE_MS 3000
@@ -261,19 +262,29 @@ static int choose_backend(const struct up *up, const struct bt_backend **ret_bac
     return result;
 }
 
-/* $STATE/env/<environment>/backend: what the pair was last started on. One that lives decides. */
+/* $STATE/env/<environment>/backend: what the pair was last started on. */
+static char *backend_path(const struct bt_paths *paths, const char *environment)
+{
+    return bt_string_format("%s/env/%s/backend", paths->state, environment);
+}
+
+/* *ret_backend stays as it is where none was started yet. */
+static int read_backend(const char *path, const struct bt_backend **ret_backend, struct bt_error *error)
+{
+    bt_auto_buffer name = {0};
+    const char *why;
+    int result = access(path, F_OK) == 0 ? bt_file_read(path, BACKEND_NAME_MAX, &name, error) : 0;
+    return result == 0 && name.length > 0 ? bt_backend_select(name.data, ret_backend, &why, error) : result;
+}
+
+/* A pair that lives decides. */
 static int settle_backend(struct up *up, struct bt_error *error)
 {
-    bt_auto_free char *path = bt_string_format("%s/env/%s/backend", up->paths->state, up->environment);
+    bt_auto_free char *path = backend_path(up->paths, up->environment);
     bool is_live = up->pair.orchestrator.keeper.pid != 0 || up->pair.gateway.keeper.pid != 0;
-    bt_auto_buffer name = {0};
     const struct bt_backend *own = NULL;
-    const char *why;
-    int result = 0;
-    if (is_live && access(path, F_OK) == 0)
-        result = bt_file_read(path, BACKEND_NAME_MAX, &name, error);
-    if (result == 0 && name.length > 0)
-        result = bt_backend_select(name.data, &own, &why, error);
+    int result = is_live ? read_backend(path, &own, error) : 0;
+    bool is_decided = own != NULL;
     if (result == 0 && up->backend == NULL)
         result = own != NULL ? 0 : choose_backend(up, &own, error);
     if (result != 0)
@@ -283,7 +294,7 @@ static int settle_backend(struct up *up, struct bt_error *error)
     if (up->backend == NULL)
         return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ENOENT, "name one with --backend",
                        "no backend was chosen");
-    if (own != NULL && name.length > 0 && up->backend != own)
+    if (is_decided && up->backend != own)
         return bt_fail(
             error, BT_EXIT_INFRASTRUCTURE, EBUSY,
             "use that backend, run berth down first, or take another environment (-E NAME)",
@@ -308,6 +319,7 @@ static int bring_up(struct up *up, struct bt_error *error)
     if (result < 0)
         return result;
     drop_unhealthy(up);
+    bt_sweep(up->paths, up->state, up->environment, up->backend);
     if (up->pair.orchestrator.keeper.pid != 0 && up->pair.gateway.keeper.pid != 0)
         return 0;
     result = bt_keeper_helper_answers(up->config->helper_socket, error);
@@ -378,6 +390,16 @@ static int refuse_live_agents(struct bt_state *state, const char *environment, s
     return result;
 }
 
+/* A backend that cannot be told does not keep anything from ending. */
+static void sweep_own(const struct bt_paths *paths, struct bt_state *state, const char *environment)
+{
+    bt_auto_free char *path = backend_path(paths, environment);
+    const struct bt_backend *backend = NULL;
+    struct bt_error error = {0};
+    if (read_backend(path, &backend, &error) == 0 && backend != NULL)
+        bt_sweep(paths, state, environment, backend);
+}
+
 int bt_infra_down(const struct bt_paths *paths, const char *environment, bool is_forced,
                   const struct bt_progress *progress, struct bt_error *error)
 {
@@ -394,6 +416,7 @@ int bt_infra_down(const struct bt_paths *paths, const char *environment, bool is
     if (result == 0) {
         stop_keeper(&pair.gateway.keeper);
         stop_keeper(&pair.orchestrator.keeper);
+        sweep_own(paths, state, environment);
     }
     bt_state_close(state);
     return result;

@@ -224,7 +224,9 @@ int bt_keeper_guest_ended(struct bt_keeper *keeper, const char *doing, struct bt
 {
     (void)usleep(20000); /* lets the console thread take in the last words */
     const char *words = keeper->console.last_line[0] == '\0' ? "it said nothing" : keeper->console.last_line;
+    const char *reason =
+        keeper->backend->end_reason == NULL ? NULL : keeper->backend->end_reason(keeper->guest);
     return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ECANCELED,
                    "its console is in console.log in the agent's folder", "the guest ended while %s: %s",
-                   doing, words);
+                   doing, reason == NULL ? words : reason);
 }

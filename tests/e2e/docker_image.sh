@@ -123,4 +123,46 @@ check "like any other" berth freeze base
 check "and others begin with both" berth spawn dev --image base -- sh -c 'over && grep -qx mine ~/mark'
 check "cleanup" berth cleanup bots
 check "down" berth down
+
+# ---- builds that are killed: what they leave in the engine goes, and nothing else ----
+check "a socket before the engine's" engine_socket /run/killer.sock
+left() { # containers, images without a name
+    echo "$(count '/containers/json?all=1' 'len(d)') $(count '/images/json?filters=%7B%22dangling%22%3A%5B%22true%22%5D%7D' 'len(d)')"
+}
+base=$(count /images/json '[t for i in d for t in i["RepoTags"] or [] if "/shell:" in t][0]')
+own() { # NETWORK: a container that a person makes by hand
+    engine_post "/containers/create?name=own-$1" \
+        "{\"Image\": \"$base\", \"Cmd\": [\"sleep\", \"600\"], \"HostConfig\": {\"NetworkMode\": \"$1\"}}"
+}
+own bridge
+equal "a container of somebody's, which has a network" "1 0" "$(left)"
+agreed() { built made -- true 2>&1 | grep -oE -- '--build [0-9a-f]+' | cut -d' ' -f2; }
+killed_build() { as 1000 env DOCKER_HOST=unix:///run/killer.sock timeout 120 berth spawn shell --bottles made --build "$(agreed)" -- true </dev/null; }
+
+dockerfile 'RUN echo made > /usr/local/made\nRUN sleep 600\n'
+killed_build >"$WORLD/said" 2>&1 &
+builder=$!
+is_at_work() { [ "$(count /containers/json "len([c for c in d if 'sleep 600' in c['Command'] and c['Names'][0][:5] != '/own-'])")" = 1 ]; }
+check "a build is at work" eventually is_at_work
+kill -KILL "$DOCKER_PID"
+docker_start_again
+wait "$builder"
+equal "the engine is killed: the build fails, and leaves a container and an image" "2 2 1" "$? $(left)"
+own none
+engine_post /containers/own-none/start
+equal "another one of somebody's, which runs" "3 1" "$(left)"
+check "--dry-run says what would go" grep -q "would remove a build's container" <(berth cleanup images --dry-run)
+equal "and removes nothing" "3 1" "$(left)"
+check_status "cleanup images removes it" 0 "a build.s image" berth cleanup images
+equal "all of it, and nothing of somebody's" "2 0" "$(left)"
+
+dockerfile 'RUN echo another > /usr/local/made\n'
+order "kill GET /export caller"
+killed_build >"$WORLD/said" 2>&1
+equal "berth is killed as it takes the image out: a container and an image are left" "137 3 1" "$? $(left)"
+dockerfile 'RUN echo next > /usr/local/made\n'
+check "the next build" built made --build "$(agreed)" -- true
+equal "removes them" "2 0" "$(count '/containers/json?all=1' "len([c for c in d if not c['Labels'].get('berth.role')])") $(left | cut -d' ' -f2)"
+check "cleanup" berth cleanup bots
+check "down" berth down
 finish

@@ -2,6 +2,7 @@
 #
 #   engine PATH             what the engine answers to GET
 #   count PATH EXPRESSION   a Python expression over that, d
+#   engine_post PATH [DOCUMENT]   asks it to do something
 #   in_engine               how many containers, networks and volumes of agents there are
 #   listed STATE            how many agents berth lists as that
 #   engine_socket SOCKET    starts a socket that passes connections on to the engine, but for what $WORLD/order says
@@ -9,6 +10,9 @@
 # shellcheck shell=bash
 
 engine() { curl -s --unix-socket /run/docker.sock "http://localhost$1"; }
+engine_post() { # PATH [DOCUMENT]
+    curl -sf -X POST -H 'Content-Type: application/json' --unix-socket /run/docker.sock -o /dev/null "http://localhost$1" -d "${2:-}"
+}
 count() { engine "$1" | json "$2"; }
 of_agents="(x.get('Labels') or {}).get('berth.role')=='agent'"
 in_engine() {
