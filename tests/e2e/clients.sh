@@ -202,7 +202,7 @@ if is_full; then
         cat ~/go/pkg/mod/allowed.example/sample@v1.0.0/sample.go"
     # The index of files is what this cargo calls unstable, and later ones prefer.
     cargo() { # NAME INDEX: in a project that wants a crate of that index
-        echo "mkdir -p $1/src $1/.cargo && cd $1 && echo >src/lib.rs && export CARGO_HOME=\$HOME/$1-home RUSTC_BOOTSTRAP=1 &&
+        printf '%s\n' "mkdir -p $1/src $1/.cargo && cd $1 && echo >src/lib.rs && export CARGO_HOME=\$HOME/$1-home RUSTC_BOOTSTRAP=1 &&
             printf '[registries.test]\nindex = \"%s\"\n' '$2' >.cargo/config.toml &&
             printf '%s\n' '[package]' 'name = \"user\"' 'version = \"1.0.0\"' '[dependencies]' \
                 'berth-sample = { version = \"1\", registry = \"test\" }' >Cargo.toml &&
