@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-int statx(int folder_fd, const char *path, int flags, unsigned mask, struct statx *ret_found)
+int statx(int dirfd, const char *path, int flags, unsigned mask, struct statx *buf) /* names of the C library */
 {
-    return (int)syscall(SYS_statx, folder_fd, path, flags & ~AT_NO_AUTOMOUNT, mask, ret_found);
+    return (int)syscall(SYS_statx, dirfd, path, flags & ~AT_NO_AUTOMOUNT, mask, buf);
 }
