@@ -185,7 +185,7 @@ SANITIZED_PROGRAMS := $(addprefix $(BUILD)/san/,berth-helper berth-gateway berth
 # Programs that test scripts start: the namespace of the test world, a client of the helper.
 TEST_TOOLS := $(patsubst tests/lib/tools/%.c,$(BUILD)/tests/tools/%,$(wildcard tests/lib/tools/*.c))
 tests: $(TEST_TOOLS) $(STARTER)
-$(BUILD)/tests/tools/%: $(BUILD)/obj/tests/lib/tools/%.o $(call objects,$(IPC_CLIENT) $(IPC) $(HELPER_MACOS))
+$(BUILD)/tests/tools/%: $(BUILD)/obj/tests/lib/tools/%.o $(call objects,$(IPC_CLIENT) $(IPC) $(HELPER_MACOS) vm/time_stamp.c)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(QUIET)$(CC) $(LINK_HARDENING) -o $@ $^

@@ -20,6 +20,8 @@
 # engine's data lie below /var/tmp/berth-world-docker. docker_start, docker_start_again; DOCKER_PID, DOCKER_LOG,
 # DOCKER_OPTIONS.
 #
+# With BERTH_TEST_MACHINE=own the world is in a machine of its own, with control groups of version 2 (machine.bash).
+#
 # A script that runs on every backend has the line "# variants: qemu runc runsc"; tests/run sets BERTH_TEST_VARIANT, which
 # is the same as BERTH_TEST_BACKEND=docker (runc), and that with gVisor under every agent (runsc). Bottles of such a script
 # end with $WORLD_RESOURCES.
@@ -43,6 +45,10 @@ fi
 
 WORLD_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 WORLD=/tmp/world
+if [ "${BERTH_TEST_MACHINE:-}" = own ]; then
+    # shellcheck source=tests/lib/machine.bash
+    . "$WORLD_SOURCE/tests/lib/machine.bash"
+fi
 WORLD_BERTH_ID=900
 
 # world_bin SOURCE RECIPE...: the folder of the berth that has these recipes.
@@ -87,10 +93,11 @@ world_installation() {
 
 world_enter() {
     [ "${BERTH_WORLD:-}" = inside ] && return
+    [ "${BERTH_TEST_MACHINE:-}" != own ] || machine_enter "$@"
     local script images
     script=$(realpath --relative-to="$WORLD_SOURCE" "$0")
     # shellcheck disable=SC2086
-    images=$(world_images shell ${WORLD_IMAGES:-}) || exit
+    images=${BERTH_WORLD_IMAGES:-$(world_images shell ${WORLD_IMAGES:-})} || exit
     [ "${BERTH_TEST_BACKEND:-}" = docker ] && world_enter_docker "$script" "$images" "$@"
     exec env BERTH_WORLD=inside HOME=/root "$WORLD_SOURCE/build/tests/tools/namespace" --bind "$WORLD_SOURCE" source \
         --bind "$images" images bash "/opt/source/$script" "$@"
