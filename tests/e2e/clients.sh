@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Clients as people use them, unmodified, in an agent, through the gateway to servers of the test's internet. Nothing in the
-# agent is told of a proxy or of certificates but by berth. (clients_qemu.sh: a part of these in a virtual machine.)
+# agent is told of a proxy or of certificates but by berth. (clients_core.sh: a part of these in a virtual machine and in gVisor.)
 export BERTH_TEST_BACKEND=${BERTH_TEST_BACKEND:-docker}
 export WORLD_IMAGES=clients
 . "$(dirname "$0")/../lib/world.bash"
@@ -26,6 +26,7 @@ egress:
     - host: git.allowed.example
     - host: grpc.example
 resources: {memory: 1G, cpus: 2}
+$([ "${BERTH_TEST_RUNTIME:-}" != runsc ] || echo "isolation: gvisor")
 END
 printf -- '---\nharness: shell\nbottle: clients\n---\n' >/home/1000/.config/berth/agents/clients.md
 
@@ -55,7 +56,7 @@ client() {
         pass "$name"
     fi
 }
-is_full() { [ "$BERTH_TEST_BACKEND" = docker ]; }
+is_full() { [ -z "${CLIENTS_CORE:-}" ]; }
 greeting="This is allowed.example"
 
 if ! berth spawn clients --name one --background >"$WORLD/out" 2>&1; then
