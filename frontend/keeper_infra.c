@@ -19,7 +19,7 @@
 #define IDLE_CHECK_MS 5000
 #define STOP_GRACE_MS 3000
 #define GATEWAY_WORKERS_MAX 4L /* and processors */
-#define GATEWAY_MEMORY (256ULL << 20)
+#define GATEWAY_MEMORY (384ULL << 20)
 #define WORKER_MEMORY (112ULL << 20) /* of each worker but the first: its decoders, and itself */
 #define ORCHESTRATOR_MEMORY (192ULL << 20)
 

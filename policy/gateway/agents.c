@@ -331,6 +331,12 @@ void bt_agents_identify(struct bt_agents *agents, struct bt_agent *agent, const 
         ask(agents, agent, waiter->token_sha256, false);
 }
 
+void bt_agents_meet(struct bt_agents *agents, struct bt_agent *agent)
+{
+    if (!agent->is_known && !agent->is_asking && bt_clock_ms() >= agent->absent_until_ms)
+        ask(agents, agent, "", false);
+}
+
 /* Another worker serves who is at the address, by a token of this digest (or empty): asks the orchestrator,
  * unless it said so a moment ago. */
 static void on_word(void *context, uint32_t address, const char *digest)

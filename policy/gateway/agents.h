@@ -100,6 +100,9 @@ void bt_agents_identify(struct bt_agents *agents, struct bt_agent *agent, const 
                         void (*done)(void *context, enum bt_identity identity), void *context);
 void bt_agent_waiter_cancel(struct bt_agent_waiter *waiter); /* accepts an idle one */
 
+/* Somebody is turned away at the address before any request: asks who it is, so that the next record says. */
+void bt_agents_meet(struct bt_agents *agents, struct bt_agent *agent);
+
 /* Asks again about every agent with open sessions whose answer is not fresh; on_change hears of what changed.
  */
 void bt_agents_revalidate(struct bt_agents *agents);

@@ -105,8 +105,10 @@ static void turn_away(struct bt_gateway *gateway, struct bt_agent *agent, evutil
         .granted_by = "",
     };
     const struct bt_refusal refusal = {503, decision.rule, reason, "close some connections, or try again"};
-    if (agent != NULL)
+    if (agent != NULL) {
+        bt_agents_meet(gateway->agents, agent);
         bt_report_decision(gateway->report, agent, &decision);
+    }
     if (entrance == BT_ENTRANCE_TLS)
         (void)send(fd, bt_session_alert, sizeof(bt_session_alert), MSG_DONTWAIT | MSG_NOSIGNAL);
     else
@@ -239,6 +241,8 @@ static void give_up(struct bt_session *session)
 {
     if (session->stage == BT_STAGE_HELLO)
         bt_session_record(session, false, "not-tls", "no ClientHello came within 30 seconds");
+    if (session->stage == BT_STAGE_HTTP && session->http1_state == BT_HTTP1_HEAD)
+        bt_session_record(session, false, "bad-request", "a head did not come to its end within 30 seconds");
     if (session->stage != BT_STAGE_PASS) {
         bt_session_end(session);
         return;

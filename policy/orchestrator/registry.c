@@ -12,6 +12,8 @@
 
 #include "lib/memory.h"
 
+#define TRIM_STEP 256 /* how many decisions go at once */
+
 struct bt_registry {
     sqlite3 *database;
 };
@@ -74,20 +76,31 @@ static int run(struct bt_registry *registry, sqlite3_stmt *statement, struct bt_
     return 0;
 }
 
-/* A registry that an older orchestrator made has no column for what is sealed. */
-static int upgrade(struct bt_registry *registry, struct bt_error *error)
+/* Of a registry that an older orchestrator made. */
+static int add_column(struct bt_registry *registry, const char *table, const char *column, const char *add,
+                      struct bt_error *error)
 {
     auto_statement *statement = NULL;
-    int result = prepare(registry, "SELECT 1 FROM pragma_table_info('agents') WHERE name = 'sealed'",
-                         &statement, error);
+    int result = prepare(registry, "SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2", &statement, error);
     if (result < 0)
         return result;
+    sqlite3_bind_text(statement, 1, table, -1, SQLITE_STATIC);
+    sqlite3_bind_text(statement, 2, column, -1, SQLITE_STATIC);
     int step = sqlite3_step(statement);
     if (step == SQLITE_ROW)
         return 0;
     if (step != SQLITE_DONE)
         return database_fail(registry, error);
-    return execute(registry, "ALTER TABLE agents ADD COLUMN sealed BLOB", error);
+    return execute(registry, add, error);
+}
+
+static int upgrade(struct bt_registry *registry, struct bt_error *error)
+{
+    int result = add_column(registry, "agents", "sealed", "ALTER TABLE agents ADD COLUMN sealed BLOB", error);
+    return result < 0
+               ? result
+               : add_column(registry, "decisions", "is_allowed",
+                            "ALTER TABLE decisions ADD COLUMN is_allowed INTEGER NOT NULL DEFAULT 0", error);
 }
 
 int bt_registry_open(const char *path, struct bt_registry **ret_registry, struct bt_error *error)
@@ -344,17 +357,65 @@ int bt_registry_visit(struct bt_registry *registry,
     return result;
 }
 
+/* The first column of the first row. */
+static int ask_number(struct bt_registry *registry, const char *sql, int64_t *ret_number,
+                      struct bt_error *error)
+{
+    auto_statement *statement = NULL;
+    int result = prepare(registry, sql, &statement, error);
+    if (result < 0)
+        return result;
+    if (sqlite3_step(statement) != SQLITE_ROW)
+        return database_fail(registry, error);
+    *ret_number = sqlite3_column_int64(statement, 0);
+    return 0;
+}
+
+/* Deletes some, by a statement that takes their number as ?1, and how many an agent has who can lose them as
+ * ?2. Returns how many it were. */
+static int delete_decisions(struct bt_registry *registry, const char *sql, struct bt_error *error)
+{
+    auto_statement *statement = NULL;
+    int result = prepare(registry, sql, &statement, error);
+    if (result < 0)
+        return result;
+    sqlite3_bind_int(statement, 1, TRIM_STEP);
+    if (sqlite3_bind_parameter_count(statement) > 1)
+        sqlite3_bind_int(statement, 2, BT_REGISTRY_DECISIONS_SHARE + TRIM_STEP);
+    result = run(registry, statement, error);
+    return result < 0 ? result : sqlite3_changes(registry->database);
+}
+
+/* The oldest go, but first of whom there are most, if a share is left to it: who floods pushes out its
+ * own records, and with refusals, which cost it nothing, not even those of what it reached. */
+static int trim_decisions(struct bt_registry *registry, struct bt_error *error)
+{
+    static const char of_most[] =
+        "DELETE FROM decisions WHERE id IN (SELECT id FROM decisions JOIN (SELECT slot AS s, generation AS g,"
+        " is_allowed AS a FROM decisions GROUP BY slot, generation, is_allowed HAVING count(*) > ?2"
+        " ORDER BY count(*) DESC LIMIT 1) ON slot = s AND generation = g AND is_allowed = a"
+        " ORDER BY id LIMIT ?1)";
+    static const char of_all[] =
+        "DELETE FROM decisions WHERE id IN (SELECT id FROM decisions ORDER BY id LIMIT ?1)";
+    int64_t count = 0;
+    int result = ask_number(registry, "SELECT count(*) FROM decisions", &count, error);
+    while (result == 0 && count > BT_REGISTRY_DECISIONS_MAX) {
+        int deleted = delete_decisions(registry, of_most, error);
+        if (deleted == 0)
+            deleted = delete_decisions(registry, of_all, error);
+        if (deleted <= 0)
+            return deleted;
+        count -= deleted;
+    }
+    return result;
+}
+
 static int insert_decisions(struct bt_registry *registry, const json_t *records, struct bt_error *error)
 {
     auto_statement *insert = NULL;
-    auto_statement *trim = NULL;
-    int result = prepare(registry, "INSERT INTO decisions (slot, generation, record) VALUES (?1, ?2, ?3)",
-                         &insert, error);
-    if (result == 0)
-        result = prepare(registry,
-                         "DELETE FROM decisions WHERE id <= (SELECT seq FROM sqlite_sequence WHERE name ="
-                         " 'decisions') - ?1",
-                         &trim, error);
+    int result = prepare(
+        registry, "INSERT INTO decisions (slot, generation, record, is_allowed) VALUES (?1, ?2, ?3, ?4)",
+        &insert, error);
     for (size_t i = 0; i < json_array_size(records) && result == 0; i++) {
         const json_t *record = json_array_get(records, i);
         bt_auto_free char *text = json_dumps(record, JSON_COMPACT);
@@ -363,14 +424,12 @@ static int insert_decisions(struct bt_registry *registry, const json_t *records,
         sqlite3_bind_int64(insert, 1, json_integer_value(json_object_get(record, "slot")));
         sqlite3_bind_int64(insert, 2, json_integer_value(json_object_get(record, "generation")));
         sqlite3_bind_text(insert, 3, text, -1, SQLITE_STATIC);
+        sqlite3_bind_int(insert, 4, json_is_true(json_object_get(record, "allowed")));
         result = run(registry, insert, error);
         (void)sqlite3_reset(insert);
         (void)sqlite3_clear_bindings(insert);
     }
-    if (result < 0)
-        return result;
-    sqlite3_bind_int64(trim, 1, BT_REGISTRY_DECISIONS_MAX);
-    return run(registry, trim, error);
+    return result == 0 ? trim_decisions(registry, error) : result;
 }
 
 int bt_registry_add_decisions(struct bt_registry *registry, const json_t *records, struct bt_error *error)

@@ -13,6 +13,8 @@
 #include "lib/memory.h"
 
 #define BT_REGISTRY_DECISIONS_MAX 10000
+/* So many of what one agent reached, and as many of what was refused to it, go only with their age. */
+#define BT_REGISTRY_DECISIONS_SHARE 300
 
 struct bt_registry;
 
@@ -54,8 +56,8 @@ int bt_registry_visit(struct bt_registry *registry,
                       void (*visit)(void *context, const struct bt_registry_agent *agent), void *context,
                       struct bt_error *error);
 
-/* Appends records (objects with "slot" and "generation") in one transaction and forgets the oldest above
- * BT_REGISTRY_DECISIONS_MAX. */
+/* Appends records (objects with "slot" and "generation") in one transaction, and forgets the
+ * oldest above BT_REGISTRY_DECISIONS_MAX: first those of whom there are most, down to its share. */
 int bt_registry_add_decisions(struct bt_registry *registry, const json_t *records, struct bt_error *error);
 
 /* The next number of a question to the owner. Not given twice, also not by a later process: who types a

@@ -9,7 +9,8 @@ slow: asks and does not read; unframed: the same, for an answer that only the en
 that nobody reads; heads: most of a head as large as there may be; decoders: bodies that want the largest window; streams: a
 hundred requests in each HTTP/2 connection, none of whose answers is read; idle: connects. What is cut or refused comes again,
 until there is something on standard input. Then one line:
-{"held": the most connections at once, "refused": how many were, in words, "reset": cut, "ended": in order, as if all were well}.
+{"held": the most connections at once, "refused": how many were, in words, "reset": cut, "closed": in order, without an
+answer, "ended": in order, behind a good answer, as if that were all of it}.
 """
 import json
 import select
@@ -100,12 +101,14 @@ def end_of(stream):
         while part := stream.recv(65536):
             first = first or part
     except BlockingIOError:
-        return "reset" # this side could not send
+        return "reset"  # this side could not send
     except OSError as error:
         return "refused" if getattr(error, "reason", "") == "TLSV1_ALERT_ACCESS_DENIED" else "reset"
     finally:
         stream.close()
-    return "refused" if first.startswith(b"HTTP/1.1 503 ") else "ended"
+    if not first.startswith(b"HTTP/1.1 "):  # of HTTP/2, an end is none of its requests'
+        return "closed"
+    return "ended" if first.startswith(b"HTTP/1.1 200 ") else "refused"
 
 
 class Hoarder:
@@ -137,7 +140,7 @@ class Hoarder:
             return None, b""
 
     def run(self, count):
-        poll, open_ones, most, ends = select.poll(), {}, 0, {"refused": 0, "reset": 0, "ended": 0}
+        poll, open_ones, most, ends = select.poll(), {}, 0, dict.fromkeys(("refused", "reset", "closed", "ended"), 0)
         poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
         while True:
             if len(open_ones) < count:

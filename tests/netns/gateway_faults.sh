@@ -7,8 +7,8 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
 names=$(mktemp)
-echo 'hole.example 203.0.113.99' >"$names"
-gateway_world_start --names "$names"
+printf '%s\n' 'hole.example 203.0.113.99' 'hoard.example 203.0.113.22' >"$names"
+gateway_world_start --names "$names" --origin-out origin.pem
 rm "$names"
 
 in_agent internet "$root/tests/lib/odd_origin" 203.0.113.10 8080 odd.log >odd.out &
@@ -136,6 +136,38 @@ orchestrator_start
 is_well() { [ "$(fetch https://allowed.example/hello)" = 'hello from the internet' ]; }
 check "with an orchestrator all is well again" eventually is_well
 check "and it hears of what was refused meanwhile" eventually records orchestrator-unreachable False 1
+
+# ---- few places: 200 connections, 200 to hosts ------------------------------------------------------------------------------------
+kill -TERM "$gateway"
+wait "$gateway"
+roomy=("${unprivileged[@]}")
+unprivileged=(prlimit --nofile=920 "${roomy[@]}")
+gateway_start gateway.json
+unprivileged=("${roomy[@]}")
+check "a gateway with few descriptors" eventually is_well
+hoarder=$root/tests/lib/gateway_hoarder.py
+in_agent internet ip addr add 203.0.113.22/32 dev lo
+in_agent internet "$hoarder" host 203.0.113.22 origin.pem >hoard.out &
+check "a host without end" eventually grep -q ready hoard.out
+register second 4 11 token-two '{"host": "hoard.example"}' >/dev/null
+mkfifo go
+exec {go}<>go
+patiently() { for _ in $(seq 9); do eventually "$@" && return; done; }
+too_many() { # REASON
+    [ "$(api GET 'decisions?limit=1000&slot=4' | json "any(r['rule'] == 'too-many' and '$1' in r['reason'] for r in d['decisions'])")" = True ]
+}
+crowd() { # MODE CONNECTIONS REASON
+    in_agent two "$hoarder" "$1" 10.243.0.8 hoard.example "$2" authority.pem <go >"hoard-$1" &
+    local hoarding=$!
+    check "who takes all there is ($1) is refused some, with a record" patiently too_many "$3"
+    equal "another agent has all of its requests answered" 9 "$(for _ in $(seq 9); do fetch https://allowed.example/hello; done | grep -c hello)"
+    echo >&"$go"
+    wait $hoarding
+    note "$1: $(cat "hoard-$1")"
+}
+crowd idle 190 "of all agents"
+equal "in words, and no connection ended as if all were well" "True 0" "$(json 'd["refused"] > 0, d["ended"]' <hoard-idle | tr -d '(,)')"
+crowd streams 2 "connections to hosts"
 
 gateway_world_end >end.log
 equal "both programs end clean, without a word" "0 " "$? $(cat end.log)"

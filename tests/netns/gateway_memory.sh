@@ -1,6 +1,6 @@
 #!/bin/bash
 # Whether a few agents can take the memory of all: three that hoard whatever the gateway keeps (answers that are not read, bodies
-# that nobody takes, streams, decoders' windows) against one of 144 MiB, while a fourth goes on. Resident memory stays below the
+# that nobody takes, streams, decoders' windows) against one of 272 MiB, while a fourth goes on. Resident memory stays below the
 # process's part, what is cut or turned away is the hoarders' alone, and each is a record. Then one that runs out all the same:
 # what was under way is reset, and the next one goes on.
 # BERTH_MEMORY_REQUESTS (100): how many the fourth makes.
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/lib/gateway_world.bash
 gateway_world_enter "$@"
 GATEWAY_WORLD_PROGRAMS=$PWD/build # what a sanitiser adds is not the product's
-GATEWAY_MEMORY=$((144 * 1024 * 1024))
+GATEWAY_MEMORY=$((272 * 1024 * 1024))
 names=$(mktemp)
 echo 'hoard.example 203.0.113.22' >"$names"
 gateway_world_start --names "$names" --origin-out origin.pem

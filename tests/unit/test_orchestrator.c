@@ -227,16 +227,50 @@ static void test_decisions(void **state)
     assert_int_equal(count_decisions(registry, -1, 0, &last), 7);
     assert_int_equal(count_decisions(registry, 2, 0, &last), 4);
     assert_int_equal(count_decisions(registry, -1, last, &last), 0);
-    /* The ring: the oldest go, ids go on. */
+    bt_registry_close(registry);
+}
+
+static size_t count_all_decisions(struct bt_registry *registry, int64_t *last)
+{
+    size_t total = 0, count;
+    *last = 0;
+    while ((count = count_decisions(registry, -1, *last, last)) > 0)
+        total += count;
+    return total;
+}
+
+/* There is an end to them; ids go on. Who floods pushes out its own, and of those the refusals. */
+static void test_flood_of_decisions(void **state)
+{
+    struct bt_registry *registry = open_registry(*state);
+    int64_t last;
+    add_decisions(registry, 1, 3);
+    json_t *reached = json_pack("[{s:i, s:i, s:b}]", "slot", 3, "generation", 1, "allowed", 1);
+    assert_int_equal(bt_registry_add_decisions(registry, reached, NULL), 0);
+    json_decref(reached);
     for (int i = 0; i < 11; i++)
         add_decisions(registry, 3, 1000);
-    assert_int_equal(count_decisions(registry, 1, 0, &last), 0);
-    size_t total = 0, count;
-    last = 0;
-    while ((count = count_decisions(registry, -1, last, &last)) > 0)
-        total += count;
-    assert_int_equal(total, BT_REGISTRY_DECISIONS_MAX);
-    assert_int_equal(last, 11007);
+    assert_int_equal(count_decisions(registry, 1, 0, &last), 3);
+    assert_in_range(count_all_decisions(registry, &last), BT_REGISTRY_DECISIONS_MAX - 300,
+                    BT_REGISTRY_DECISIONS_MAX);
+    assert_int_equal(last, 11004);
+    struct bt_decision_query query = {.slot = 3, .generation = -1, .limit = 1};
+    assert_int_equal(bt_registry_decisions(registry, &query, &reached, &last, NULL), 0);
+    assert_true(json_is_true(json_object_get(json_array_get(reached, 0), "allowed")));
+    json_decref(reached);
+    bt_registry_close(registry);
+}
+
+/* Many with few: then age decides, or those that ended long ago would stay for ever. */
+static void test_old_decisions(void **state)
+{
+    struct bt_registry *registry = open_registry(*state);
+    int64_t last;
+    for (int slot = 0; slot < 40; slot++)
+        add_decisions(registry, slot, BT_REGISTRY_DECISIONS_SHARE);
+    assert_int_equal(count_decisions(registry, 0, 0, &last), 0);
+    assert_int_equal(count_decisions(registry, 39, 0, &last), BT_REGISTRY_DECISIONS_SHARE);
+    assert_in_range(count_all_decisions(registry, &last), 9000, BT_REGISTRY_DECISIONS_MAX);
     bt_registry_close(registry);
 }
 
@@ -320,6 +354,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sealed_rows, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_registry, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_decisions, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_flood_of_decisions, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_old_decisions, make_folder, remove_folder),
         cmocka_unit_test(test_counters),
         cmocka_unit_test(test_digests),
     };

@@ -118,6 +118,9 @@ static void boot_gateway(void)
     if (bt_init_set_kernel("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0") < 0)
         bt_init_fatal("cannot open the low ports to the gateway");
     (void)bt_init_set_kernel("/proc/sys/net/ipv4/ip_forward", "0");
+    /* What sockets may hold in all, in pages, whatever the machine's size: a part of what the gateway leaves
+     * to its system (policy/gateway/budget.c). */
+    (void)bt_init_set_kernel("/proc/sys/net/ipv4/tcp_mem", "3840 5120 7680");
     bt_init_give_folder(BT_INIT_RUN_FOLDER "/config", BT_INIT_GATEWAY_ID);
     bt_init_serve(&gateway);
 }
