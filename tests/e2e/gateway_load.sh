@@ -92,9 +92,9 @@ requests=${BERTH_LOAD_REQUESTS:-8}
 answered=0 whole=0
 for _ in $(seq "$requests"); do
     said=$(fetch good https://allowed.example/ 2>&1)
-    [ "$said" = "$greeting" ] && answered=$((answered + 1)) || note "$said"
+    if [ "$said" = "$greeting" ]; then answered=$((answered + 1)); else note "$said"; fi
     said=$(fetch better --data-binary @upload https://allowed.example/upload 2>&1)
-    grep -q "$digest" <<<"$said" && whole=$((whole + 1)) || note "$said"
+    if grep -q "$digest" <<<"$said"; then whole=$((whole + 1)); else note "$said"; fi
 done
 equal "meanwhile one agent's requests are all answered" "$requests" "$answered"
 equal "and another one's uploads arrive whole" "$requests" "$whole"
