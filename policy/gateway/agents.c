@@ -334,7 +334,7 @@ void bt_agents_identify(struct bt_agents *agents, struct bt_agent *agent, const 
 void bt_agents_meet(struct bt_agents *agents, struct bt_agent *agent)
 {
     if (!agent->is_known && !agent->is_asking && bt_clock_ms() >= agent->absent_until_ms)
-        ask(agents, agent, "", false);
+        ask(agents, agent, no_token, false);
 }
 
 /* Another worker serves who is at the address, by a token of this digest (or empty): asks the orchestrator,
