@@ -150,15 +150,16 @@ in_agent internet ip addr add 203.0.113.22/32 dev lo
 in_agent internet "$hoarder" host 203.0.113.22 origin.pem >hoard.out &
 check "a host without end" eventually grep -q ready hoard.out
 register second 4 11 token-two '{"host": "hoard.example"}' >/dev/null
-mkfifo go
-exec {go}<>go
 patiently() { for _ in $(seq 9); do eventually "$@" && return; done; }
 too_many() { # REASON
     [ "$(api GET 'decisions?limit=1000&slot=4' | json "any(r['rule'] == 'too-many' and '$1' in r['reason'] for r in d['decisions'])")" = True ]
 }
 crowd() { # MODE CONNECTIONS REASON
-    in_agent two "$hoarder" "$1" 10.243.0.8 hoard.example "$2" authority.pem <go >"hoard-$1" &
-    local hoarding=$!
+    local hoarding go
+    mkfifo "go-$1"
+    exec {go}<>"go-$1"
+    in_agent two "$hoarder" "$1" 10.243.0.8 hoard.example "$2" authority.pem <"go-$1" >"hoard-$1" &
+    hoarding=$!
     check "who takes all there is ($1) is refused some, with a record" patiently too_many "$3"
     equal "another agent has all of its requests answered" 9 "$(for _ in $(seq 9); do fetch https://allowed.example/hello; done | grep -c hello)"
     echo >&"$go"
