@@ -76,7 +76,8 @@ declare -A streams=(
     [curl]="curl -sSN '$events?curl-events' | sed -n 's/data: //p' | xargs"
     [requests]="$python requests-events '$events?requests-events'"
 )
-is_full && streams[fetch]="$node fetch-events '$events?fetch-events'"
+# Node's fetch ends a body by itself that brings nothing for 300 s (bodyTimeout of undici).
+is_full && [ "$silence" -lt 300 ] && streams[fetch]="$node fetch-events '$events?fetch-events'"
 for stream in "${!streams[@]}"; do
     agent "${streams[$stream]}" >"$WORLD/events.$stream" 2>&1 &
     streams[$stream]=$!
