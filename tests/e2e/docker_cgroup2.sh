@@ -2,6 +2,7 @@
 # A host with control groups of version 2 and all their controllers, as current distributions have it, and volumes that can
 # have a size: every limit of a plan is in the groups of its containers, and holds. The host is a machine of the test's own;
 # version 1, and a version 2 that holds nothing, are in docker.sh and docker_errors.sh.
+# beside the others: the machine is emulated, and waits for nobody.
 export BERTH_TEST_MACHINE=own
 . "$(dirname "$0")/../lib/docker_world.bash"
 
