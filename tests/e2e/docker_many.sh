@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Many agents in containers: twenty launched at once, fifty launched and removed without a trace.
+# variants: runc runsc
 . "$(dirname "$0")/../lib/docker_world.bash"
 
 leases() { berth status --json | json 'd["helper"]["live"]'; }
