@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Images of the user's own making: a Dockerfile, or a folder that is laid over berth's image, named in a bottle.
+# variants: runc runsc
 . "$(dirname "$0")/../lib/docker_world.bash"
 
 images_of_engine() { count '/images/json?all=1' 'len(d)'; }
@@ -31,8 +32,9 @@ check_status "nor is another digest" 1 "must be confirmed" built made --build 00
 check_status "nor no digest at all" 1 "must be confirmed" built made --build "" -- true
 check_status "a person who says no" 1 "nothing was done" at_terminal n spawn shell --bottles made -- true
 equal "nothing was built" "$before 0" "$(images_of_engine) $(berth image list --json | json 'len([i for i in d["images"] if i["name"]=="custom"])')"
+printf 'image: {dockerfile: %s/Dockerfile}\n' "$made" >"$bottles/anywhere.yaml"
 check_status "a virtual machine is refused by name" 1 "qemu cannot build" \
-    as 1000 berth spawn -E other shell --bottles made --backend qemu -- true
+    as 1000 berth spawn -E other shell --bottles anywhere --backend qemu -- true
 
 # ---- built, once for each content ----
 at_terminal y spawn shell --bottles made -- grep -q one /usr/local/bin/tool >"$WORLD/out" 2>&1

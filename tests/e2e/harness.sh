@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The real harnesses at work, in containers: each edits a file on the order of a provider that the test plays, with a key
-# that is nowhere in its guest, and reaches nothing else. harness_vm.sh has the same in virtual machines.
-export BERTH_TEST_BACKEND=${BERTH_TEST_BACKEND-docker}
+# The real harnesses at work: each edits a file on the order of a provider that the test plays, with a key that is nowhere in
+# its guest, and reaches nothing else. Without KVM a virtual machine's processors are emulated, which all three bear (qemu's
+# processor has AVX2, and 1 GiB is enough): Claude Code, the slowest, takes half a minute to its first question there.
+# variants: qemu runc runsc
 export WORLD_IMAGES=${WORLD_IMAGES-claude codex pi}
 . "$(dirname "$0")/../lib/world.bash"
 . "$(dirname "$0")/../lib/engine.bash"
@@ -9,7 +10,8 @@ export WORLD_IMAGES=${WORLD_IMAGES-claude codex pi}
 world_enter "$@"
 world_start || exit 1
 
-is_docker() { [ "$BERTH_TEST_BACKEND" = docker ]; }
+is_docker() { [ "${BERTH_TEST_BACKEND:-}" = docker ]; }
+is_gvisor() { [ "${BERTH_TEST_RUNTIME:-}" = runsc ]; }
 state=/home/1000/.local/state/berth
 log=$WORLD/internet/requests
 project=/home/1000/project
@@ -26,10 +28,14 @@ print(eval(sys.argv[2]))
 EOF
 }
 
-# The processes whose memory is the agent's: all of its container, or its virtual machine's monitor.
+# The processes whose memory is the agent's: all of its container, gVisor's kernel and what it runs on, or its virtual
+# machine's monitor.
 processes() {
     local first keeper process
-    if is_docker; then
+    if is_gvisor; then
+        PYTHONPATH=$WORLD_SOURCE/tests/lib python3 -c 'import sys, host_processes
+print(*host_processes.gvisor_processes(sys.argv[1]), sep="\n")' "$(container "$1")"
+    elif is_docker; then
         first=$(engine "/containers/$(container "$1")/json" | json 'd["State"]["Pid"]') || return
         for process in /proc/[0-9]*; do
             [ "$(readlink "$process/ns/pid")" = "$(readlink "/proc/$first/ns/pid")" ] && echo "${process#/proc/}"
@@ -41,13 +47,16 @@ processes() {
 }
 container() { engine /containers/json | json "[c['Id'] for c in d if c['Labels'].get('berth.name') == '$1'][0]"; }
 
-# Files with the text in the agent's disks, and in what is kept of it on the host; a complaint when there are no disks.
+# Files with the text in the agent's disks, and in what is kept of it on the host; a complaint when there are no disks. (What
+# gVisor has no file of on the host, /tmp and the like, it has in its memory.)
 files_with() { # AGENT FILE-WITH-TEXT
-    local first
+    local process root
     if is_docker; then
-        first=$(processes "$1" 2>/dev/null | head -1)
-        (cd "/proc/${first:-none}/root" && grep -rlsaF -f "$2" home tmp run etc var workspace berth dev/shm)
-        [ -e "/proc/${first:-none}/root/home" ] || echo "the container of $1 is gone"
+        for process in $(processes "$1"); do
+            [ -d "/proc/$process/root/home/agent" ] && root=/proc/$process/root && break
+        done
+        (cd "${root:-/proc/none}" && grep -rlsaF -f "$2" home tmp run etc var workspace berth dev/shm)
+        [ -e "${root:-none}/home/agent" ] || echo "the container of $1 is gone"
     fi
     grep -rlsaF -f "$2" "$state/env/live/agents/$1"
 }
@@ -78,18 +87,25 @@ looks_as_it_should() { # NAME PROVIDER HOST PROCESS-OF-ITS-COMMAND
     berth exec "$name" -- sh -c 'echo "$https_proxy" >~/token; sync'
     check "$name: its own token, put into its home, is found there" grep -qE 'home/agent/token|\.ext4' <<<"$(files_with "$name" "$token")"
     equal "$name: the key is in no file" "" "$(files_with "$name" "$key")"
-    equal "$name: nor in an environment" 0 "$(for process in "${found[@]}"; do cat "/proc/$process/environ"; done 2>/dev/null | grep -caFf "$key")"
+    {
+        for process in "${found[@]}"; do cat "/proc/$process/environ"; done
+        berth exec "$name" -- sh -c 'cat /proc/[0-9]*/environ'
+    } >"$keys/environment" 2>/dev/null
+    equal "$name: nor in an environment, where its token is" "0 yes" \
+        "$(grep -caFf "$key" "$keys/environment") $(grep -qaFf "$token" "$keys/environment" && echo yes)"
     check_status "$name: another host is refused" 56 "403" berth exec "$name" -- curl -sS --max-time 60 https://allowed.example/
     equal "$name: so is what else its provider has" path-not-allowed \
         "$(berth exec "$name" -- curl -sS --max-time 60 -d x "https://$host/v1/files" | json 'd["rule"]')"
     [ "$name" != pi ] || goes_by_proxy_variable "$key"
+    equal "$name: its kernel is the one that its bottle says" "$(is_gvisor && echo yes || echo no)" \
+        "$(berth exec "$name" -- dmesg 2>/dev/null | grep -q gVisor && echo yes || echo no)"
     check "$name was at work all the while" kill -0 "$work"
 }
 
 harness() { # NAME AGENT-HEADER PROVIDER HOST
     local name=$1 header=$2 provider=$3 host=$4 hold=$WORLD/internet/hold work
-    printf 'extends: %s\nresources: {memory: 1G, cpus: 2%s}\n' "$name" "$(is_docker || echo ', disk: 4G')" \
-        >/home/1000/.config/berth/bottles/small.yaml
+    printf 'extends: %s\nresources: {memory: 1G, cpus: 2%s}\n%s' "$name" "$(is_docker || echo ', disk: 4G')" \
+        "$(! is_gvisor || echo 'isolation: gvisor')" >/home/1000/.config/berth/bottles/small.yaml
     check_status "$name: without a key nothing is started" 1 "berth credential set $provider" \
         berth spawn "$name" --bottles small --prompt Go --background
     as 1000 berth credential set "$provider" <"$keys/$provider" >/dev/null
