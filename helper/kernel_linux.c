@@ -449,6 +449,8 @@ int bt_kernel_reserve_all(struct bt_kernel *kernel, struct bt_lease_table live, 
     kernel->is_outdated = false;
     /* Refused: where bridges ask the table, it lets nothing through now. */
     (void)!bt_link_set_bridges_down(kernel);
+    /* Somebody may have written net.ipv4.ip_forward while nobody was told. Refused: the table decides. */
+    (void)!bt_link_settle_all(kernel);
     return 0;
 }
 

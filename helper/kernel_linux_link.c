@@ -44,14 +44,16 @@ static struct nlmsghdr *flags_message(struct bt_batch *batch, int ifindex, bool 
     return bt_message(batch, RTM_NEWLINK, NLM_F_ACK, &link, sizeof(link));
 }
 
-/* Per-interface settings, as /proc/sys/net/ipv4/conf/<interface> would have them. */
-static void put_settings(struct nlmsghdr *message, bool has_ipv6)
+/* Per-interface settings, as /proc/sys/net/ipv4/conf/<interface> would have them. Nothing that comes by an
+ * internal bridge is ever to be routed: so the kernel does not, also in a moment without our table. */
+static void put_settings(struct nlmsghdr *message, const struct bt_lease *lease, bool has_ipv6)
 {
-    static const struct {
+    bool is_routed = lease->kind != BT_KIND_BRIDGE || lease->role == BT_ROLE_GATEWAY;
+    const struct {
         uint16_t setting;
         uint32_t value;
     } settings[] = {
-        {IPV4_DEVCONF_FORWARDING, 1},          {IPV4_DEVCONF_RP_FILTER, 1},
+        {IPV4_DEVCONF_FORWARDING, is_routed},  {IPV4_DEVCONF_RP_FILTER, 1},
         {IPV4_DEVCONF_ARP_IGNORE, 2}, /* only the interface's own address, only for its own subnet */
         {IPV4_DEVCONF_PROXY_ARP, 0},           {IPV4_DEVCONF_PROXY_ARP_PVLAN, 0},
         {IPV4_DEVCONF_ACCEPT_REDIRECTS, 0},    {IPV4_DEVCONF_SEND_REDIRECTS, 0},
@@ -72,14 +74,6 @@ static void put_settings(struct nlmsghdr *message, bool has_ipv6)
         mnl_attr_nest_end(message, family);
     }
     mnl_attr_nest_end(message, families);
-}
-
-static void encode_settings(struct bt_batch *batch, int ifindex, const uint8_t mac[6], bool has_ipv6)
-{
-    struct nlmsghdr *message = link_message(batch, RTM_NEWLINK, ifindex);
-    mnl_attr_put(message, IFLA_ADDRESS, 6, mac);
-    mnl_attr_put_u32(message, IFLA_GROUP, BT_GROUP_LIVE);
-    put_settings(message, has_ipv6);
 }
 
 static void encode_address(struct bt_batch *batch, int ifindex, const struct bt_place *place)
@@ -173,11 +167,15 @@ static int tap_name(int fd, uint32_t uid)
     return 0;
 }
 
-static int configure(struct bt_kernel *kernel, const struct bt_place *place, int ifindex)
+static int configure(struct bt_kernel *kernel, const struct bt_lease *lease, const struct bt_place *place,
+                     int ifindex)
 {
     struct bt_batch batch;
     bt_batch_start(kernel, &batch);
-    encode_settings(&batch, ifindex, place->host_mac, kernel->has_ipv6);
+    struct nlmsghdr *message = link_message(&batch, RTM_NEWLINK, ifindex);
+    mnl_attr_put(message, IFLA_ADDRESS, sizeof(place->host_mac), place->host_mac);
+    mnl_attr_put_u32(message, IFLA_GROUP, BT_GROUP_LIVE);
+    put_settings(message, lease, kernel->has_ipv6);
     encode_address(&batch, ifindex, place);
     return bt_batch_send_route(kernel, &batch);
 }
@@ -185,10 +183,10 @@ static int configure(struct bt_kernel *kernel, const struct bt_place *place, int
 static int device_configure(struct bt_kernel *kernel, const struct bt_lease *lease,
                             const struct bt_place *place, int fd, int ifindex)
 {
-    int error = configure(kernel, place, ifindex);
+    int error = configure(kernel, lease, place, ifindex);
     if (error == -EAFNOSUPPORT && kernel->has_ipv6) {
         kernel->has_ipv6 = false; /* a kernel without IPv6 knows no such settings */
-        error = configure(kernel, place, ifindex);
+        error = configure(kernel, lease, place, ifindex);
     }
     if (error == 0 && lease->kind == BT_KIND_TAP_NAMED)
         error = tap_name(fd, lease->uid);
@@ -318,7 +316,8 @@ static void encode_bridge_down(struct bt_kernel *kernel, struct bt_batch *batch,
 
 static void encode_slot_settings(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot)
 {
-    put_settings(link_message(batch, RTM_NEWLINK, kernel->slots[slot].ifindex), kernel->has_ipv6);
+    const struct bt_slot *one = &kernel->slots[slot];
+    put_settings(link_message(batch, RTM_NEWLINK, one->ifindex), &one->lease, kernel->has_ipv6);
 }
 
 int bt_link_set_all(struct bt_kernel *kernel, bool is_up)

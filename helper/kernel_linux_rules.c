@@ -38,6 +38,7 @@ enum action {
     STEP_CT,
     STEP_SET_MARK,
     STEP_PAYLOAD,
+    STEP_ROUTE,
     STEP_COMPARE,
     STEP_MASK,
     STEP_LOOKUP,
@@ -49,23 +50,24 @@ enum action {
 };
 
 static const char *const names[] = {
-    [STEP_META] = "meta",       [STEP_CT] = "ct",         [STEP_SET_MARK] = "ct",
-    [STEP_PAYLOAD] = "payload", [STEP_COMPARE] = "cmp",   [STEP_MASK] = "bitwise",
-    [STEP_LOOKUP] = "lookup",   [STEP_LIMIT] = "dynset",  [STEP_DNAT] = "nat",
-    [STEP_MASQUERADE] = "masq", [STEP_REJECT] = "reject", [STEP_VERDICT] = "immediate"};
+    [STEP_META] = "meta",        [STEP_CT] = "ct",           [STEP_SET_MARK] = "ct",
+    [STEP_PAYLOAD] = "payload",  [STEP_ROUTE] = "fib",       [STEP_COMPARE] = "cmp",
+    [STEP_MASK] = "bitwise",     [STEP_LOOKUP] = "lookup",   [STEP_LIMIT] = "dynset",
+    [STEP_DNAT] = "nat",         [STEP_MASQUERADE] = "masq", [STEP_REJECT] = "reject",
+    [STEP_VERDICT] = "immediate"};
 
 /* What is compared may be in the configuration. */
 enum setting { CONSTANT, BRIDGES_FIRST, BRIDGES_LAST, TAPS_FIRST, TAPS_LAST };
 
 struct step {
     enum action action;
-    uint32_t what;           /* a key of meta or ct, a payload's base, an operation, a verdict's code */
-    uint32_t to;             /* register */
+    uint32_t what; /* key of meta or ct, base of a payload, result of a route, operation, verdict's code */
+    uint32_t to;   /* register */
     uint32_t offset, length; /* of a payload, a compared value */
     const char *name;        /* of a chain */
     enum bt_set set;
     enum setting setting;
-    uint8_t value[5];
+    uint8_t value[6];
 };
 
 #define STEP(...)                                                                                            \
@@ -76,6 +78,7 @@ struct step {
 #define CT(key, register) STEP(.action = STEP_CT, .what = (key), .to = (register))
 #define PAYLOAD(base, from, bytes, register)                                                                 \
     STEP(.action = STEP_PAYLOAD, .what = (base), .to = (register), .offset = (from), .length = (bytes))
+#define ROUTE(result) STEP(.action = STEP_ROUTE, .what = (result), .to = A)
 #define COMPARE(operation, size, ...)                                                                        \
     STEP(.action = STEP_COMPARE, .what = (operation), .length = (size), .value = {__VA_ARGS__})
 #define COMPARE_SETTING(operation, which)                                                                    \
@@ -109,6 +112,11 @@ struct step {
 #define FROM_GUEST IS_GUEST(NFT_META_IIFNAME, EQ)
 #define TO_GUEST IS_GUEST(NFT_META_OIFNAME, EQ)
 #define NOT_TO_GUEST IS_GUEST(NFT_META_OIFNAME, NEQ)
+#define FROM_BRIDGE META(NFT_META_IIFNAME, A), COMPARE(EQ, 6, 'b', 'e', 'r', 't', 'h', 'd')
+/* By another interface than it came by, or by none. The host's own addresses have no route. */
+#define LEADS_AWAY                                                                                           \
+    ROUTE(NFT_FIB_RESULT_OIF), COMPARE(EQ, 4, 0), ROUTE(NFT_FIB_RESULT_ADDRTYPE),                            \
+        COMPARE(NEQ, 4, BITS(RTN_LOCAL))
 #define NOT_IPV4 META(NFT_META_NFPROTO, A), COMPARE(NEQ, 1, NFPROTO_IPV4)
 #define OF_UID(operation, uid) META(NFT_META_SKUID, A), COMPARE(operation, 4, uid)
 #define TCP PROTOCOL(A), COMPARE(EQ, 1, IPPROTO_TCP)
@@ -156,6 +164,10 @@ static const struct rule {
     {"from_guest", {IN_DEVICE(A), SOURCE_MAC(B), SOURCE(D), IN(SOURCES), GO("mark_incoming")}},
     {"from_guest", {GO("forged")}},
     {"mark_incoming", {NEW_FLOW, IN_DEVICE(A), IN(GENERATIONS), SET_MARK}},
+    /* Nothing of an internal bridge is routed: its interface does not forward (kernel_linux_link.c), also
+     * when this table is gone. Here it is counted, and answered. */
+    {"mark_incoming", {IN_DEVICE(A), MARK(B), IN(UPLINKS), ACCEPT}},
+    {"mark_incoming", {FROM_BRIDGE, LEADS_AWAY, GO("refuse")}},
     /* No answer to a bad source: it would go to somebody else. */
     {"forged", {IN_DEVICE(A), IN(REFUSED), DROP}},
     {"forged", {DROP}},
@@ -317,6 +329,12 @@ static void put_step(struct nlmsghdr *message, const struct bt_kernel_config *co
         bt_put_be32(message, NFTA_PAYLOAD_BASE, step->what);
         bt_put_be32(message, NFTA_PAYLOAD_OFFSET, step->offset);
         bt_put_be32(message, NFTA_PAYLOAD_LEN, step->length);
+        break;
+    case STEP_ROUTE: /* to the destination; a device only if it is the one that the packet came by */
+        bt_put_be32(message, NFTA_FIB_DREG, step->to);
+        bt_put_be32(message, NFTA_FIB_RESULT, step->what);
+        bt_put_be32(message, NFTA_FIB_FLAGS,
+                    NFTA_FIB_F_DADDR | (step->what == NFT_FIB_RESULT_OIF ? NFTA_FIB_F_IIF : 0));
         break;
     case STEP_COMPARE:
         put_comparison(message, &config->pool, step);

@@ -163,7 +163,7 @@ static void t_upgrade_sees_other_hooks(void **state)
     static const struct change changes[] = {
         {"forward", NFTA_CHAIN_HOOK, NFTA_HOOK_PRIORITY, 5},
         {"output", NFTA_CHAIN_HOOK, NFTA_HOOK_PRIORITY, 0},
-        {"prerouting", NFTA_CHAIN_HOOK, NFTA_HOOK_HOOKNUM, NF_INET_POST_ROUTING},
+        {"prerouting", NFTA_CHAIN_HOOK, NFTA_HOOK_HOOKNUM, NF_INET_LOCAL_IN},
         {"input", NFTA_CHAIN_HOOK, NFTA_HOOK_HOOKNUM, NF_INET_FORWARD},
         {"forward", 0, NFTA_CHAIN_POLICY, NF_DROP},
     };
