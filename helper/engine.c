@@ -329,42 +329,37 @@ static enum bt_status check_order(const struct bt_engine *engine, const struct b
     return BT_STATUS_OK;
 }
 
-/* False: close the connection. */
-static bool send_reply(const struct bt_connection *connection, const struct bt_reply *reply, int passed_fd)
+/* Fills the reply. True: close the connection after it. */
+static bool answer(struct bt_exchange *exchange)
 {
-    uint8_t frame[BT_FRAME_SIZE];
-    return bt_frame_encode_reply(reply, frame) == 0 && bt_chan_send(connection->fd, frame, passed_fd) == 0;
-}
-
-/* Fills reply. True: close the connection after it. */
-static bool answer(struct bt_engine *engine, struct bt_connection *connection,
-                   const struct bt_request *request, struct bt_reply *reply, int *passed_fd)
-{
+    struct bt_engine *engine = exchange->engine;
+    struct bt_connection *connection = exchange->connection;
     struct bt_admission *admission = bt_engine_admission(engine, connection->is_status_only);
-    reply->status = check_order(engine, connection, request);
-    if (reply->status != BT_STATUS_OK)
+    exchange->reply.status = check_order(engine, connection, &exchange->request);
+    if (exchange->reply.status != BT_STATUS_OK)
         return true;
-    connection->sequence = request->sequence;
-    if (bt_verbs_is_charged(request->verb) &&
+    connection->sequence = exchange->request.sequence;
+    if (bt_verbs_is_charged(exchange->request.verb) &&
         !bt_admission_take_token(admission, connection->uid, now_ms(engine))) {
-        reply->status = BT_STATUS_RATE;
+        exchange->reply.status = BT_STATUS_RATE;
         return false;
     }
-    return bt_verbs_answer(engine, connection, request, reply, passed_fd);
+    return bt_verbs_answer(exchange);
 }
 
 /* What was granted without a line in the log is taken back. What takes away stands, and so does an adoption:
  * it gives nothing that has no line already, and undoing it would end an agent at work. */
-static void record(struct bt_engine *engine, struct bt_connection *connection,
-                   const struct bt_request *request, const struct bt_lease *held, struct bt_reply *reply,
-                   int *passed_fd)
+static void record(struct bt_exchange *exchange, const struct bt_lease *held)
 {
+    const struct bt_request *request = &exchange->request;
+    struct bt_reply *reply = &exchange->reply;
     bool is_grant =
         request->verb == BT_VERB_LEASE && !request->body.lease.is_adopt && reply->status == BT_STATUS_OK;
-    if (bt_record_answer(engine, connection, request, reply->status, held) == 0 || !is_grant)
+    if (bt_record_answer(exchange->engine, exchange->connection, request, reply->status, held) == 0 ||
+        !is_grant)
         return;
-    bt_fd_close(passed_fd);
-    (void)bt_engine_end_lease(engine, connection);
+    bt_fd_close(&exchange->passed_fd);
+    (void)bt_engine_end_lease(exchange->engine, exchange->connection);
     memset(&reply->body, 0, sizeof(reply->body));
     reply->status = BT_STATUS_KERNEL;
 }
@@ -372,34 +367,31 @@ static void record(struct bt_engine *engine, struct bt_connection *connection,
 static void handle_request(struct bt_engine *engine, struct bt_connection *connection)
 {
     uint8_t frame[BT_FRAME_SIZE];
-    struct bt_request request;
-    struct bt_lease held = {0};
-    bt_auto_fd passed_fd = -1;
-
+    struct bt_exchange exchange = {.engine = engine, .connection = connection, .passed_fd = -1};
     int error = bt_chan_receive_request(connection->fd, frame);
     if (error == -EAGAIN)
         return;
-    if (error < 0 || bt_frame_decode_request(frame, &request) < 0) {
+    if (error < 0 || bt_frame_decode_request(frame, &exchange.request) < 0) {
         if (error == 0 || error == -EBADMSG)
             bt_record_malformed(engine, connection);
         close_connection(engine, connection);
         return;
     }
-    struct bt_reply reply = {
-        .verb = request.verb,
-        .version = connection->version,
-        .sequence = request.sequence,
-        .epoch = engine->epoch,
-    };
+    exchange.reply = (struct bt_reply){.verb = exchange.request.verb,
+                                       .version = connection->version,
+                                       .sequence = exchange.request.sequence,
+                                       .epoch = engine->epoch};
     bool is_leased = connection->state == BT_CONNECTION_LEASED;
-    if (is_leased)
-        held = engine->ledger.leases[connection->slot];
-    bool has_to_close = answer(engine, connection, &request, &reply, &passed_fd);
-    record(engine, connection, &request, is_leased ? &held : NULL, &reply, &passed_fd);
+    struct bt_lease held = engine->ledger.leases[connection->slot];
+    bool has_to_close = answer(&exchange);
+    record(&exchange, is_leased ? &held : NULL);
     if (connection->state == BT_CONNECTION_READY)
         connection->deadline_ms = now_ms(engine) + BT_IDLE_DEADLINE_MS;
+    bool is_sent = bt_frame_encode_reply(&exchange.reply, frame) == 0 &&
+                   bt_chan_send(connection->fd, frame, exchange.passed_fd) == 0;
+    bt_fd_close(&exchange.passed_fd);
     /* A lease whose owner did not get the answer is nobody's: closing gives it back. */
-    if (!send_reply(connection, &reply, passed_fd) || has_to_close)
+    if (!is_sent || has_to_close)
         close_connection(engine, connection);
 }
 

@@ -10,7 +10,7 @@
 
 #include <sys/types.h>
 
-#include "ipc/wire/pool.h"
+#include "ipc/wire/frame.h"
 
 /* What is written in the kernel for one lease; also kept there as user data, so that a restart can read it
  * back. */
@@ -41,12 +41,6 @@ struct bt_kernel_config {
     size_t resolver_count;
     uint32_t agent_flows;   /* concurrent flows an agent may have; default 512 */
     uint32_t gateway_flows; /* default 16384 */
-};
-
-/* What the guest sent: let through, and not (a forged source, a destination that is not permitted, too many
- * flows). Packets towards the guest are not counted. */
-struct bt_lease_counters {
-    uint64_t accepted_packets, accepted_bytes, dropped_packets, dropped_bytes;
 };
 
 struct bt_kernel; /* one static instance per process; arrays of constant size */

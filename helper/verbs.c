@@ -16,40 +16,34 @@
 #define IN_READY (1U << BT_CONNECTION_READY)
 #define IN_LEASED (1U << BT_CONNECTION_LEASED)
 
-typedef enum bt_status (*verb_handler)(struct bt_engine *engine, struct bt_connection *connection,
-                                       const struct bt_request *request, struct bt_reply *reply,
-                                       int *ret_passed_fd);
+typedef enum bt_status (*verb_handler)(struct bt_exchange *exchange);
 
-static enum bt_status answer_hello(struct bt_engine *engine, struct bt_connection *connection,
-                                   const struct bt_request *request, struct bt_reply *reply,
-                                   int *ret_passed_fd)
+static enum bt_status answer_hello(struct bt_exchange *exchange)
 {
-    (void)ret_passed_fd;
-    uint16_t highest = request->body.hello.version_max;
+    const struct bt_engine_options *options = &exchange->engine->options;
+    struct bt_reply *reply = &exchange->reply;
+    uint16_t highest = exchange->request.body.hello.version_max;
     if (highest > BT_PROTOCOL_VERSION_MAX)
         highest = BT_PROTOCOL_VERSION_MAX;
     reply->body.hello.version_min = BT_PROTOCOL_VERSION_MIN;
     reply->body.hello.version_max = BT_PROTOCOL_VERSION_MAX;
-    if (highest < BT_PROTOCOL_VERSION_MIN || highest < request->body.hello.version_min)
+    if (highest < BT_PROTOCOL_VERSION_MIN || highest < exchange->request.body.hello.version_min)
         return BT_STATUS_VERSION;
-    connection->version = highest;
-    connection->state = BT_CONNECTION_READY;
+    exchange->connection->version = highest;
+    exchange->connection->state = BT_CONNECTION_READY;
     reply->version = highest;
-    reply->body.hello.slots = engine->options.pool.slots;
-    reply->body.hello.quota = engine->options.quota;
-    reply->body.hello.tap_base = engine->options.pool.tap_base;
-    reply->body.hello.bridge_base = engine->options.pool.bridge_base;
+    reply->body.hello.slots = options->pool.slots;
+    reply->body.hello.quota = options->quota;
+    reply->body.hello.tap_base = options->pool.tap_base;
+    reply->body.hello.bridge_base = options->pool.bridge_base;
     return BT_STATUS_OK;
 }
 
-static enum bt_status answer_status(struct bt_engine *engine, struct bt_connection *connection,
-                                    const struct bt_request *request, struct bt_reply *reply,
-                                    int *ret_passed_fd)
+static enum bt_status answer_status(struct bt_exchange *exchange)
 {
-    (void)request;
-    (void)ret_passed_fd;
+    struct bt_engine *engine = exchange->engine;
     const struct bt_ledger *ledger = &engine->ledger;
-    struct bt_reply_status *status = &reply->body.status;
+    struct bt_reply_status *status = &exchange->reply.body.status;
     size_t dead = bt_kernel_dead_count(engine->kernel);
     size_t held = (size_t)ledger->live + ledger->reserved;
     size_t rest = held < ledger->slots ? ledger->slots - held : 0;
@@ -59,7 +53,7 @@ static enum bt_status answer_status(struct bt_engine *engine, struct bt_connecti
     status->free = (uint16_t)(rest - status->dead);
     status->is_healthy = engine->is_healthy;
     for (uint16_t slot = 0; slot < ledger->slots; slot++)
-        if (ledger->states[slot] != BT_HOLD_FREE && ledger->leases[slot].uid == connection->uid)
+        if (ledger->states[slot] != BT_HOLD_FREE && ledger->leases[slot].uid == exchange->connection->uid)
             status->own[slot / 8] |= (uint8_t)(1U << (slot % 8));
     return BT_STATUS_OK;
 }
@@ -162,11 +156,12 @@ static enum bt_status check_role(const struct bt_engine *engine, const struct bt
     return is_single && bt_ledger_has_role(&engine->ledger, lease) ? BT_STATUS_EXISTS : BT_STATUS_OK;
 }
 
-static enum bt_status lease_new(struct bt_engine *engine, struct bt_connection *connection,
-                                const struct bt_request *request, struct bt_reply *reply, int *ret_passed_fd)
+static enum bt_status lease_new(struct bt_exchange *exchange)
 {
+    struct bt_engine *engine = exchange->engine;
+    const struct bt_request *request = &exchange->request;
     struct bt_lease lease = {
-        .uid = connection->uid,
+        .uid = exchange->connection->uid,
         .kind = (uint8_t)request->body.lease.kind,
         .role = (uint8_t)request->body.lease.role,
         .environment = request->body.lease.environment,
@@ -189,20 +184,21 @@ static enum bt_status lease_new(struct bt_engine *engine, struct bt_connection *
         bt_engine_release_slot(engine, &lease);
         return BT_STATUS_KERNEL;
     }
-    bt_engine_bind_lease(engine, connection, lease.slot);
-    describe_lease(engine, &lease, tap_fd >= 0, &reply->body.lease);
-    *ret_passed_fd = tap_fd;
+    bt_engine_bind_lease(engine, exchange->connection, lease.slot);
+    describe_lease(engine, &lease, tap_fd >= 0, &exchange->reply.body.lease);
+    exchange->passed_fd = tap_fd;
     return BT_STATUS_OK;
 }
 
-static enum bt_status lease_adopt(struct bt_engine *engine, struct bt_connection *connection,
-                                  const struct bt_request *request, struct bt_reply *reply)
+static enum bt_status lease_adopt(struct bt_exchange *exchange)
 {
+    struct bt_engine *engine = exchange->engine;
+    const struct bt_request *request = &exchange->request;
     const struct bt_lease *reserved =
         bt_ledger_find(&engine->ledger, request->body.lease.slot, BT_HOLD_RESERVED);
     /* One answer for a slot that is absent, foreign or of another generation: nobody learns about others'
      * slots. */
-    if (!reserved || reserved->uid != connection->uid ||
+    if (!reserved || reserved->uid != exchange->connection->uid ||
         reserved->generation != request->body.lease.generation)
         return BT_STATUS_NOT_FOUND;
     struct bt_lease lease = *reserved;
@@ -222,31 +218,23 @@ static enum bt_status lease_adopt(struct bt_engine *engine, struct bt_connection
     }
     if (bt_ledger_put(&engine->ledger, &lease, BT_HOLD_LIVE) < 0)
         return BT_STATUS_KERNEL;
-    bt_engine_bind_lease(engine, connection, lease.slot);
-    describe_lease(engine, &lease, false, &reply->body.lease);
+    bt_engine_bind_lease(engine, exchange->connection, lease.slot);
+    describe_lease(engine, &lease, false, &exchange->reply.body.lease);
     return BT_STATUS_OK;
 }
 
-static enum bt_status answer_lease(struct bt_engine *engine, struct bt_connection *connection,
-                                   const struct bt_request *request, struct bt_reply *reply,
-                                   int *ret_passed_fd)
+static enum bt_status answer_lease(struct bt_exchange *exchange)
 {
-    if (!engine->is_healthy)
+    if (!exchange->engine->is_healthy)
         return BT_STATUS_UNHEALTHY;
-    if (request->body.lease.is_adopt)
-        return lease_adopt(engine, connection, request, reply);
-    return lease_new(engine, connection, request, reply, ret_passed_fd);
+    return exchange->request.body.lease.is_adopt ? lease_adopt(exchange) : lease_new(exchange);
 }
 
 /* Cannot be undone, and must not be lost: what the kernel refuses now, the repair enforces. */
-static enum bt_status answer_seal(struct bt_engine *engine, struct bt_connection *connection,
-                                  const struct bt_request *request, struct bt_reply *reply,
-                                  int *ret_passed_fd)
+static enum bt_status answer_seal(struct bt_exchange *exchange)
 {
-    (void)request;
-    (void)reply;
-    (void)ret_passed_fd;
-    struct bt_lease *lease = bt_ledger_find(&engine->ledger, connection->slot, BT_HOLD_LIVE);
+    struct bt_engine *engine = exchange->engine;
+    struct bt_lease *lease = bt_ledger_find(&engine->ledger, exchange->connection->slot, BT_HOLD_LIVE);
     if (!lease)
         return BT_STATUS_STATE;
     if (lease->is_sealed)
@@ -262,50 +250,30 @@ static enum bt_status answer_seal(struct bt_engine *engine, struct bt_connection
     return engine->is_healthy ? BT_STATUS_OK : BT_STATUS_KERNEL;
 }
 
-static enum bt_status answer_counters(struct bt_engine *engine, struct bt_connection *connection,
-                                      const struct bt_request *request, struct bt_reply *reply,
-                                      int *ret_passed_fd)
+static enum bt_status answer_counters(struct bt_exchange *exchange)
 {
-    (void)request;
-    (void)ret_passed_fd;
-    struct bt_lease_counters counters;
-    const struct bt_lease *lease = bt_ledger_find(&engine->ledger, connection->slot, BT_HOLD_LIVE);
+    struct bt_engine *engine = exchange->engine;
+    const struct bt_lease *lease = bt_ledger_find(&engine->ledger, exchange->connection->slot, BT_HOLD_LIVE);
     if (!lease)
         return BT_STATUS_STATE;
-    int error = bt_kernel_counters(engine->kernel, lease, &counters);
-    if (error < 0) {
+    int error = bt_kernel_counters(engine->kernel, lease, &exchange->reply.body.counters);
+    if (error < 0)
         bt_say_error("the kernel did not give counters", error, NULL);
-        return BT_STATUS_KERNEL;
-    }
-    reply->body.counters.accepted_packets = counters.accepted_packets;
-    reply->body.counters.accepted_bytes = counters.accepted_bytes;
-    reply->body.counters.dropped_packets = counters.dropped_packets;
-    reply->body.counters.dropped_bytes = counters.dropped_bytes;
+    return error < 0 ? BT_STATUS_KERNEL : BT_STATUS_OK;
+}
+
+static enum bt_status answer_release(struct bt_exchange *exchange)
+{
+    (void)bt_engine_end_lease(exchange->engine, exchange->connection);
     return BT_STATUS_OK;
 }
 
-static enum bt_status answer_release(struct bt_engine *engine, struct bt_connection *connection,
-                                     const struct bt_request *request, struct bt_reply *reply,
-                                     int *ret_passed_fd)
+static enum bt_status answer_reconcile(struct bt_exchange *exchange)
 {
-    (void)request;
-    (void)reply;
-    (void)ret_passed_fd;
-    (void)bt_engine_end_lease(engine, connection);
-    return BT_STATUS_OK;
-}
-
-static enum bt_status answer_reconcile(struct bt_engine *engine, struct bt_connection *connection,
-                                       const struct bt_request *request, struct bt_reply *reply,
-                                       int *ret_passed_fd)
-{
-    (void)request;
-    (void)reply;
-    (void)ret_passed_fd;
-    if (connection->uid != 0)
+    if (exchange->connection->uid != 0)
         return BT_STATUS_NOT_PERMITTED;
-    bt_engine_reconcile(engine);
-    return engine->is_healthy ? BT_STATUS_OK : BT_STATUS_UNHEALTHY;
+    bt_engine_reconcile(exchange->engine);
+    return exchange->engine->is_healthy ? BT_STATUS_OK : BT_STATUS_UNHEALTHY;
 }
 
 static const struct verb_entry {
@@ -328,17 +296,16 @@ bool bt_verbs_is_charged(enum bt_verb verb)
     return verb_table[verb].is_charged;
 }
 
-bool bt_verbs_answer(struct bt_engine *engine, struct bt_connection *connection,
-                     const struct bt_request *request, struct bt_reply *reply, int *ret_passed_fd)
+bool bt_verbs_answer(struct bt_exchange *exchange)
 {
-    const struct verb_entry *entry = &verb_table[request->verb];
+    const struct bt_connection *connection = exchange->connection;
+    const struct verb_entry *entry = &verb_table[exchange->request.verb];
     bool was_new = connection->state == BT_CONNECTION_NEW;
-    *ret_passed_fd = -1;
     if (connection->is_status_only && !entry->is_for_all)
-        reply->status = BT_STATUS_NOT_PERMITTED;
+        exchange->reply.status = BT_STATUS_NOT_PERMITTED;
     else if ((entry->permitted_states & (1U << connection->state)) == 0)
-        reply->status = BT_STATUS_STATE;
+        exchange->reply.status = BT_STATUS_STATE;
     else
-        reply->status = entry->handler(engine, connection, request, reply, ret_passed_fd);
-    return was_new && reply->status != BT_STATUS_OK;
+        exchange->reply.status = entry->handler(exchange);
+    return was_new && exchange->reply.status != BT_STATUS_OK;
 }

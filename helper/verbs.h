@@ -4,11 +4,17 @@
 
 #include "helper/engine.h"
 
-/* Fills reply (whose verb, sequence and epoch are set) and *ret_passed_fd (owned by the caller, or -1).
- * Returns true when the connection has to be closed after the reply. */
-bool bt_verbs_answer(struct bt_engine *engine, struct bt_connection *connection,
-                     const struct bt_request *request, struct bt_reply *reply,
-                     int *ret_passed_fd) BT_MUST_CHECK;
+/* One request and what is answered to it. */
+struct bt_exchange {
+    struct bt_engine *engine;
+    struct bt_connection *connection;
+    struct bt_request request;
+    struct bt_reply reply; /* verb, version, sequence and epoch are set before it is answered */
+    int passed_fd;         /* owned; -1: none */
+};
+
+/* Fills reply and passed_fd. Returns true when the connection has to be closed after the reply. */
+bool bt_verbs_answer(struct bt_exchange *exchange) BT_MUST_CHECK;
 
 /* False for SEAL, which must always get through. */
 bool bt_verbs_is_charged(enum bt_verb verb);

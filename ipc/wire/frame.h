@@ -85,6 +85,12 @@ struct bt_reply_lease {
     char interface_name[BT_INTERFACE_NAME_SIZE]; /* NUL-padded */
 };
 
+/* What the guest sent: let through, and not (a forged source, a destination that is not permitted, too many
+ * flows). Packets towards the guest are not counted. */
+struct bt_lease_counters {
+    uint64_t accepted_packets, accepted_bytes, dropped_packets, dropped_bytes;
+};
+
 struct bt_reply {
     enum bt_verb verb;
     enum bt_status status;
@@ -99,9 +105,7 @@ struct bt_reply {
         } hello;
         struct bt_reply_status status;
         struct bt_reply_lease lease;
-        struct {
-            uint64_t accepted_packets, accepted_bytes, dropped_packets, dropped_bytes;
-        } counters;
+        struct bt_lease_counters counters;
     } body;
 };
 
