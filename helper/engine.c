@@ -494,16 +494,6 @@ int bt_engine_step(struct bt_engine *engine, int timeout_max_ms)
 
 /* ---- start --------------------------------------------------------------------------------------------- */
 
-/* The kernel's own memory of generations is lost when somebody flushes the table while no engine runs, but
- * flows that carry old ones live on. 16 generations a second of uptime are a second floor under it. */
-static uint32_t generation_floor(uint64_t now, uint32_t known_generation)
-{
-    uint64_t floor = now / 1000 * 16;
-    if (floor > UINT32_MAX / 2)
-        floor = UINT32_MAX / 2;
-    return known_generation > floor ? known_generation : (uint32_t)floor;
-}
-
 /* What was in force stays in force until this one transaction, and authorises nothing after it. */
 static int take_over(struct bt_engine *engine)
 {
@@ -522,9 +512,7 @@ static int take_over(struct bt_engine *engine)
                 : "see whether something else owns a table of that name");
         return error;
     }
-    generation = generation_floor(now, generation);
-    if (generation > engine->ledger.last_generation)
-        engine->ledger.last_generation = generation;
+    engine->ledger.last_generation = generation;
     if (count == 0)
         return 0;
     if (deadline_ms == 0)

@@ -14,9 +14,9 @@
 /* Generations are recorded in blocks, so that most leases need not write the record. */
 #define GENERATION_BLOCK 256U
 /* When there is no record (a new table): the clock, so that generations of a table that was lost in this
- * boot, which conntrack entries may still carry, are not handed out again. 62 leases a second for 795 days.
+ * boot, which conntrack entries may still carry, are not handed out again. 31 leases a second for 795 days.
  */
-#define MILLISECONDS_PER_GENERATION 16U
+#define MILLISECONDS_PER_GENERATION 32U
 
 static struct bt_kernel instance;
 
@@ -222,31 +222,22 @@ int bt_kernel_provision(struct bt_kernel *kernel, struct bt_lease ret_leases[BT_
 
 /* ---- transactions, and what an ambiguous answer meant ----------------------------------------------- */
 
-/* A transaction is whole, so the lease's record tells. */
-static int commit_lease(struct bt_kernel *kernel, struct bt_batch *batch, enum bt_set record, int ifindex,
-                        bool is_wanted)
+/* No answer came that tells whether the kernel acted. */
+static bool is_ambiguous(int error)
 {
-    struct bt_element element;
-    bt_element_interface(record, ifindex, &element);
-    return bt_transaction_commit_certain(kernel, batch, &element, is_wanted);
+    return error == -EAGAIN || error == -ENOBUFS;
 }
 
-/* The same, where the record is there before and after, and says whether it is sealed. */
-static int commit_seal(struct bt_kernel *kernel, struct bt_batch *batch, int ifindex)
+/* Commits what makes the elements those of the slots, as they are remembered now. Where no answer tells what
+ * became of it, all elements are written anew, which says the same in either case. -EAGAIN: not even that
+ * told.
+ */
+static int commit_slots(struct bt_kernel *kernel, struct bt_batch *batch)
 {
-    struct bt_lease lease = {.is_sealed = false};
-    uint64_t ignored_ms;
     int error = bt_transaction_commit(kernel, batch);
-    if (!bt_is_ambiguous(error))
+    if (!is_ambiguous(error))
         return error;
-    struct bt_element element;
-    bt_element_interface(BT_SET_LEASES, ifindex, &element);
-    error = bt_element_get(kernel, &element);
-    if (error == 0)
-        error = bt_record_read(&element, &lease, &ifindex, &ignored_ms);
-    if (error < 0)
-        return error;
-    return lease.is_sealed ? 0 : -EIO;
+    return rewrite_elements(kernel, bt_slots_live(kernel)) < 0 ? -EAGAIN : 0;
 }
 
 /* ---- lease ------------------------------------------------------------------------------------------ */
@@ -254,18 +245,18 @@ static int commit_seal(struct bt_kernel *kernel, struct bt_batch *batch, int ifi
 static int add_rules(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease)
 {
     struct bt_batch batch;
-    uint32_t high_water = kernel->high_water;
+    uint32_t old_high_water = kernel->high_water;
     bt_transaction_start(kernel, &batch);
-    if (lease->generation > high_water) {
-        if (__builtin_add_overflow(lease->generation, GENERATION_BLOCK, &high_water))
-            high_water = UINT32_MAX;
-        bt_state_write(kernel, &batch, high_water);
+    if (lease->generation > old_high_water) {
+        if (__builtin_add_overflow(lease->generation, GENERATION_BLOCK, &kernel->high_water))
+            kernel->high_water = UINT32_MAX;
+        bt_state_write(kernel, &batch);
     }
     bt_lease_write(kernel, &batch, table, lease, BT_PART_AUTHORITY | BT_PART_ACCOUNT | BT_PART_RECORD, true,
                    true);
-    int error = commit_lease(kernel, &batch, BT_SET_LEASES, kernel->slots[lease->slot].ifindex, true);
-    if (error == 0)
-        kernel->high_water = high_water;
+    int error = commit_slots(kernel, &batch);
+    if (error < 0)
+        kernel->high_water = old_high_water;
     return error;
 }
 
@@ -282,21 +273,18 @@ int bt_kernel_lease(struct bt_kernel *kernel, struct bt_lease_table table, const
     int error = bt_link_create(kernel, lease, &tap_fd, &ifindex);
     if (error < 0)
         return error;
-    *slot = (struct bt_slot){.state = BT_SLOT_CLEAN, .ifindex = ifindex, .lease = *lease};
+    *slot = (struct bt_slot){.state = BT_SLOT_LIVE, .ifindex = ifindex, .lease = *lease};
     error = add_rules(kernel, table, lease);
-    if (bt_is_ambiguous(
-            error)) /* not even reading back told: collect writes all elements anew, without these */
-        slot->state = BT_SLOT_STUCK;
-    if (error < 0)
+    if (error < 0) { /* stuck: collect writes all elements anew, without these */
+        slot->state = is_ambiguous(error) ? BT_SLOT_STUCK : BT_SLOT_CLEAN;
         bt_link_discard(kernel, lease, ifindex);
-    if (error == 0) {
-        slot->state = BT_SLOT_LIVE;
-        error = bt_link_set_up(kernel, lease->slot);
-        if (error < 0)
-            (void)bt_kernel_release(kernel, table, lease); /* the slot is dead now, and collected later */
-    }
-    if (error < 0)
         return error;
+    }
+    error = bt_link_set_up(kernel, lease->slot);
+    if (error < 0) {
+        (void)bt_kernel_release(kernel, table, lease); /* the slot is dead now, and collected later */
+        return error;
+    }
     if (lease->kind == BT_KIND_TAP_FD)
         *ret_tap_fd = bt_fd_take(&tap_fd);
     return 0;
@@ -312,25 +300,19 @@ static int remove_rules(struct bt_kernel *kernel, struct bt_lease_table table, c
     bt_lease_write(kernel, &batch, table, &slot->lease,
                    BT_PART_ACCOUNT | (is_live ? BT_PART_AUTHORITY | BT_PART_RECORD : BT_PART_RESERVED),
                    is_live, false);
-    return commit_lease(kernel, &batch, is_live ? BT_SET_LEASES : BT_SET_RESERVED, slot->ifindex, false);
+    return bt_transaction_commit(kernel, &batch);
 }
 
-/* Elements were not as remembered, so the transaction was refused as a whole: write all of them anew, without
- * this. */
-static int rewrite_without(struct bt_kernel *kernel, struct bt_lease_table table, struct bt_slot *slot)
-{
-    slot->state = BT_SLOT_STUCK;
-    int error = rewrite_elements(kernel, table);
-    if (error == -ENOENT) /* a set is missing, or the table */
-        error = make_table(kernel, true, table);
-    return error;
-}
-
+/* When elements were not as remembered, the transaction was refused as a whole; or nobody knows: all of them
+ * are written anew, without this slot's. */
 static int release_elements(struct bt_kernel *kernel, struct bt_lease_table table, struct bt_slot *slot)
 {
     int error = slot->state == BT_SLOT_STUCK ? -ENOENT : remove_rules(kernel, table, slot);
+    slot->state = BT_SLOT_STUCK;
     if (error < 0)
-        error = rewrite_without(kernel, table, slot);
+        error = rewrite_elements(kernel, table);
+    if (error == -ENOENT) /* a set is missing, or the table */
+        error = make_table(kernel, true, table);
     slot->state = error < 0 ? BT_SLOT_STUCK : BT_SLOT_DEAD;
     return error;
 }
@@ -433,7 +415,7 @@ int bt_kernel_reserve_all(struct bt_kernel *kernel, struct bt_lease_table live, 
     uint64_t old_deadline_ms = kernel->reserved_deadline_ms;
     kernel->reserved_deadline_ms = deadline_ms;
     int error = kernel->is_outdated ? 0 : reserve(kernel, live);
-    if (bt_is_ambiguous(error))
+    if (is_ambiguous(error))
         error = reserve(kernel, live); /* it says the same whatever became of the first */
     if (error == 0)
         set_states(kernel, live, BT_SLOT_RESERVED);
@@ -468,11 +450,13 @@ int bt_kernel_adopt(struct bt_kernel *kernel, struct bt_lease_table table, const
     bt_transaction_start(kernel, &batch);
     bt_lease_write(kernel, &batch, table, lease, BT_PART_RESERVED, false, false);
     bt_lease_write(kernel, &batch, table, lease, BT_PART_AUTHORITY | BT_PART_RECORD, true, true);
-    error = commit_lease(kernel, &batch, BT_SET_LEASES, slot->ifindex, true);
-    if (error < 0)
-        return error;
     slot->lease = *lease;
     slot->state = BT_SLOT_LIVE;
+    error = commit_slots(kernel, &batch);
+    if (error < 0) {
+        slot->state = BT_SLOT_RESERVED;
+        return error;
+    }
     /* Down, if the last helper ended in the middle of a repair, or by what a lessee may do to its device. */
     return bt_link_set_up(kernel, lease->slot);
 }
@@ -492,17 +476,14 @@ int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table, const 
     bt_transaction_start(kernel, &batch);
     bt_lease_write(kernel, &batch, table, &slot->lease, BT_PART_AUTHORITY | BT_PART_RECORD, true, false);
     bt_lease_write(kernel, &batch, table, &sealed, BT_PART_RECORD, false, true);
-    int error = commit_seal(kernel, &batch, slot->ifindex);
-    if (error < 0) {
-        /* Elements were not as remembered: write all of them anew, without what this one permits. */
-        slot->lease = sealed;
+    slot->lease = sealed;
+    int error = bt_transaction_commit(kernel, &batch);
+    if (error < 0) /* elements were not as remembered, or nobody knows */
         error = rewrite_elements(kernel, bt_slots_live(kernel));
-    }
     if (error < 0) {
         slot->lease.is_sealed = false;
         return error;
     }
-    slot->lease = sealed;
     if (lease->kind == BT_KIND_BRIDGE)
         error = bt_link_set_down(kernel, lease->slot, false);
     int flows_error = bt_flows_delete(kernel, &sealed);
@@ -552,6 +533,8 @@ int bt_kernel_repair(struct bt_kernel *kernel, struct bt_lease_table live)
     if (down_error == 0)
         down_error = stranger_error;
     int error = make_table(kernel, true, live);
+    if (error == 0)
+        error = bt_uplinks_refresh(kernel);
     if (error == 0)
         error = bt_kernel_verify(kernel, live);
     if (error == 0)

@@ -262,18 +262,12 @@ int bt_elements_compare(struct bt_kernel *kernel, struct bt_lease_table live) BT
 /* Appends the elements of one lease and, if asked, its links: taken out, or put in. */
 void bt_lease_write(const struct bt_kernel *kernel, struct bt_batch *batch, struct bt_lease_table table,
                     const struct bt_lease *lease, unsigned parts, bool is_linked, bool is_added);
-/* Appends what raises the highest generation to high_water. */
-void bt_state_write(const struct bt_kernel *kernel, struct bt_batch *batch, uint32_t high_water);
+/* Appends what replaces the highest generation that the kernel remembers. */
+void bt_state_write(const struct bt_kernel *kernel, struct bt_batch *batch);
 /* Replaces all elements by what the slots say: within batch, and further transactions if one is too small.
  * When is_new, the sets are known to be empty. Commits. */
 int bt_elements_rewrite(struct bt_kernel *kernel, struct bt_batch *batch, struct bt_lease_table live,
                         bool is_new) BT_MUST_CHECK;
-
-/* No answer came that tells whether the kernel acted. */
-bool bt_is_ambiguous(int error);
-/* Commits; where no answer tells, what became of it is read back: is element there now, as it should be? */
-int bt_transaction_commit_certain(struct bt_kernel *kernel, struct bt_batch *batch,
-                                  const struct bt_element *element, bool is_wanted) BT_MUST_CHECK;
 
 /* ---- kernel_linux_link.c ---------------------------------------------------------------------------------
  */

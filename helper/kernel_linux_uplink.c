@@ -123,7 +123,7 @@ static int write_borrowed(struct bt_kernel *kernel, int ifindex, bool is_added)
     bt_element_interface(BT_SET_BORROWED, ifindex, &element);
     bt_transaction_start(kernel, &batch);
     bt_element_write(&batch, is_added ? NFT_MSG_NEWSETELEM : NFT_MSG_DELSETELEM, &element);
-    return bt_transaction_commit_certain(kernel, &batch, &element, is_added);
+    return bt_transaction_commit(kernel, &batch);
 }
 
 static struct bt_uplink *find_uplink(struct bt_kernel *kernel, int ifindex)

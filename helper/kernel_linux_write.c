@@ -5,9 +5,7 @@
  */
 #include "helper/kernel_linux.h"
 
-#include <errno.h>
 #include <linux/netfilter/nf_tables.h>
-#include <string.h>
 
 struct set_writer {
     struct bt_batch *batch;
@@ -34,12 +32,11 @@ void bt_lease_write(const struct bt_kernel *kernel, struct bt_batch *batch, stru
     }
 }
 
-void bt_state_write(const struct bt_kernel *kernel, struct bt_batch *batch, uint32_t high_water)
+void bt_state_write(const struct bt_kernel *kernel, struct bt_batch *batch)
 {
     struct bt_element element;
     bt_state_element(kernel->high_water, &element);
-    bt_element_write(batch, NFT_MSG_DELSETELEM, &element);
-    bt_state_element(high_water, &element);
+    bt_element_write(batch, NFT_MSG_DELSETELEM, &element); /* by its key */
     bt_element_write(batch, NFT_MSG_NEWSETELEM, &element);
 }
 
@@ -91,24 +88,4 @@ int bt_elements_rewrite(struct bt_kernel *kernel, struct bt_batch *batch, struct
             return error;
     }
     return bt_transaction_commit(kernel, batch);
-}
-
-/* ---- certainty ---------------------------------------------------------------------------------------- */
-
-bool bt_is_ambiguous(int error)
-{
-    return error == -EAGAIN || error == -ENOBUFS;
-}
-
-int bt_transaction_commit_certain(struct bt_kernel *kernel, struct bt_batch *batch,
-                                  const struct bt_element *element, bool is_wanted)
-{
-    struct bt_element found = *element;
-    int error = bt_transaction_commit(kernel, batch);
-    if (!bt_is_ambiguous(error))
-        return error;
-    error = bt_element_get(kernel, &found);
-    if (error < 0 && error != -ENOENT)
-        return error;
-    return (error == 0) == is_wanted ? 0 : -EIO;
 }
