@@ -121,11 +121,10 @@ static void read_borrowed(void *context, const struct bt_element *element)
 {
     struct bt_kernel *kernel = context;
     uint32_t ifindex;
-    if (element->key_length != sizeof(ifindex) || kernel->uplink_count == BT_UPLINKS_MAX)
+    if (element->key_length != sizeof(ifindex) || kernel->borrowed_count == BT_UPLINKS_MAX)
         return;
     memcpy(&ifindex, element->key, sizeof(ifindex));
-    kernel->uplinks[kernel->uplink_count++] =
-        (struct bt_uplink){.ifindex = (int)ifindex, .is_borrowed = true};
+    kernel->borrowed[kernel->borrowed_count++] = (int)ifindex;
 }
 
 static int read_state(struct bt_kernel *kernel)
@@ -174,7 +173,7 @@ static int read_table(struct bt_kernel *kernel, struct bt_lease *leases, size_t 
     if (error != -ENOENT)
         return error;
     memset(kernel->slots, 0, sizeof(kernel->slots));
-    kernel->uplink_count = 0;
+    kernel->borrowed_count = 0;
     *ret_count = 0;
     *ret_deadline_ms = 0;
     return make_table(kernel, true, (struct bt_lease_table){0});

@@ -120,11 +120,6 @@ struct bt_slot {
     struct bt_lease lease;
 };
 
-struct bt_uplink {
-    int ifindex;
-    bool is_borrowed; /* did not forward before */
-};
-
 struct bt_kernel {
     struct bt_kernel_config config;
     int netfilter_fd, netfilter_events_fd, route_fd, route_events_fd;
@@ -134,8 +129,8 @@ struct bt_kernel {
     bool is_provisioned, has_ipv6;
     bool is_outdated; /* the rules in force are of another configuration */
     struct bt_slot slots[BT_POOL_SLOTS_MAX];
-    struct bt_uplink uplinks[BT_UPLINKS_MAX];
-    size_t uplink_count;
+    int borrowed[BT_UPLINKS_MAX]; /* uplinks that did not forward before */
+    size_t borrowed_count;
     uint8_t batch_buffer[BT_BATCH_SIZE];
     uint8_t receive_buffer[BT_RECEIVE_SIZE];
     uint8_t event_buffer[BT_RECEIVE_SIZE]; /* its own: looking at an event may ask and answer */
@@ -224,25 +219,27 @@ void bt_set_flush(struct bt_batch *batch, enum bt_set set);
 #define BT_PART_RESERVED 8U  /* its line in `reserved` */
 
 typedef void (*bt_element_visit)(void *context, const struct bt_element *element);
-/* Calls visit for each element that the lease owns by itself. */
+struct bt_element_visitor {
+    bt_element_visit visit;
+    void *context;
+};
+
+/* Visits each element that the lease owns by itself. */
 void bt_lease_elements(const struct bt_kernel *kernel, const struct bt_lease *lease, unsigned parts,
-                       bt_element_visit visit, void *context);
-/* Calls visit for each element that links the lease with its gateway, orchestrator or agents among table.
- * Sealed leases have no links; leases of the same slot are passed over. */
+                       const struct bt_element_visitor *visitor);
+/* Visits each element that links the lease with its gateway, orchestrator or agents among table. Sealed
+ * leases have no links; leases of the same slot are passed over. */
 void bt_lease_links(const struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease,
-                    bt_element_visit visit, void *context);
-/* The same, but only those links that the lease dials itself: each link of a whole table once. */
-void bt_lease_dials(const struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease,
-                    bt_element_visit visit, void *context);
-/* Calls visit for each element that belongs to no lease: state, borrowed uplinks, resolvers, ports. */
-void bt_constant_elements(const struct bt_kernel *kernel, bt_element_visit visit, void *context);
+                    const struct bt_element_visitor *visitor);
+/* Visits everything that must be in the table: of no lease, of those that are live, of reserved slots. */
+void bt_all_elements(const struct bt_kernel *kernel, struct bt_lease_table live,
+                     const struct bt_element_visitor *visitor);
 /* The element of `state`. */
 void bt_state_element(uint32_t high_water, struct bt_element *ret_element);
 /* -EBADMSG: not ours. -EPROTONOSUPPORT: of a version that this build does not read. */
 int bt_state_read(const struct bt_element *element, uint32_t *ret_high_water) BT_MUST_CHECK;
 int bt_record_read(const struct bt_element *element, struct bt_lease *ret_lease, int *ret_ifindex,
                    uint64_t *ret_deadline_ms) BT_MUST_CHECK;
-void bt_element_address(enum bt_set set, uint32_t address, struct bt_element *ret_element);
 void bt_element_interface(enum bt_set set, int ifindex, struct bt_element *ret_element);
 
 /* ---- kernel_linux_readback.c -----------------------------------------------------------------------------
@@ -309,10 +306,9 @@ int bt_link_disown_strangers(struct bt_kernel *kernel) BT_MUST_CHECK;
 
 /* Makes the interfaces of the default routes forward. */
 int bt_uplinks_refresh(struct bt_kernel *kernel) BT_MUST_CHECK;
-int bt_uplinks_return(struct bt_kernel *kernel, int ifindex) BT_MUST_CHECK;
 /* Lets an interface forward, or not. */
 int bt_uplink_set_forwarding(struct bt_kernel *kernel, int ifindex, bool does_forward) BT_MUST_CHECK;
-/* The interface is gone. */
+/* The interface is gone, or forwards by somebody else's will. */
 int bt_uplink_forget(struct bt_kernel *kernel, int ifindex) BT_MUST_CHECK;
 
 /* ---- kernel_linux_flows.c --------------------------------------------------------------------------------

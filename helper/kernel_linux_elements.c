@@ -54,33 +54,33 @@ void bt_set_flush(struct bt_batch *batch, enum bt_set set)
 
 /* ---- keys ------------------------------------------------------------------------------------------- */
 
-static void key_append(struct bt_element *element, const void *data, uint32_t length)
+/* The words of a key are registers of four bytes, as many as the set's layout has. */
+static struct bt_element element_of(enum bt_set set, const uint32_t *key)
 {
-    memcpy(element->key + element->key_length, data, length);
-    element->key_length += (length + 3U) & ~3U; /* registers have four bytes */
-}
-
-static void key_u32(struct bt_element *element, uint32_t value)
-{
-    key_append(element, &value, sizeof(value));
-}
-
-static void set_data(struct bt_element *element, uint32_t value)
-{
-    memcpy(element->data, &value, sizeof(value));
-    element->data_length = sizeof(value);
-}
-
-void bt_element_address(enum bt_set set, uint32_t address, struct bt_element *ret_element)
-{
-    *ret_element = (struct bt_element){.set = set};
-    key_u32(ret_element, htonl(address));
+    struct bt_element element = {.set = set, .key_length = bt_set_layouts[set].key_length};
+    memcpy(element.key, key, element.key_length);
+    return element;
 }
 
 void bt_element_interface(enum bt_set set, int ifindex, struct bt_element *ret_element)
 {
-    *ret_element = (struct bt_element){.set = set};
-    key_u32(ret_element, (uint32_t)ifindex);
+    uint32_t key = (uint32_t)ifindex;
+    *ret_element = element_of(set, &key);
+}
+
+static void visit_key(const struct bt_element_visitor *visitor, enum bt_set set, const uint32_t *key)
+{
+    struct bt_element element = element_of(set, key);
+    visitor->visit(visitor->context, &element);
+}
+
+static void visit_map(const struct bt_element_visitor *visitor, enum bt_set set, const uint32_t *key,
+                      uint32_t value)
+{
+    struct bt_element element = element_of(set, key);
+    memcpy(element.data, &value, sizeof(value));
+    element.data_length = sizeof(value);
+    visitor->visit(visitor->context, &element);
 }
 
 /* ---- user data: one TLV as nft uses them, of a type that nft does not know and passes over ---------- */
@@ -143,8 +143,9 @@ static const uint8_t state_magic[6] = {'b', 'e', 'r', 't', 'h', RECORD_VERSION};
 
 void bt_state_element(uint32_t high_water, struct bt_element *ret_element)
 {
-    *ret_element = (struct bt_element){.set = BT_SET_STATE, .userdata_length = STATE_LENGTH + 2};
-    key_u32(ret_element, STATE_KEY);
+    const uint32_t key = STATE_KEY;
+    *ret_element = element_of(BT_SET_STATE, &key);
+    ret_element->userdata_length = STATE_LENGTH + 2;
     ret_element->userdata[0] = RECORD_TYPE;
     ret_element->userdata[1] = STATE_LENGTH;
     memcpy(ret_element->userdata + 2, state_magic, sizeof(state_magic));
@@ -170,36 +171,30 @@ int bt_state_read(const struct bt_element *element, uint32_t *ret_high_water)
 
 /* ---- elements of no lease --------------------------------------------------------------------------- */
 
-static void port_element(uint8_t protocol, uint16_t port, bt_element_visit visit, void *context)
+static void visit_port(const struct bt_element_visitor *visitor, uint8_t protocol, uint16_t port)
 {
     uint16_t network_order = htons(port);
-    struct bt_element element = {.set = BT_SET_GATEWAY_PORTS};
-    key_append(&element, &protocol, sizeof(protocol));
-    key_append(&element, &network_order, sizeof(network_order));
-    visit(context, &element);
+    uint32_t key[2] = {0};
+    memcpy(&key[0], &protocol, sizeof(protocol));
+    memcpy(&key[1], &network_order, sizeof(network_order));
+    visit_key(visitor, BT_SET_GATEWAY_PORTS, key);
 }
 
-void bt_constant_elements(const struct bt_kernel *kernel, bt_element_visit visit, void *context)
+static void constant_elements(const struct bt_kernel *kernel, const struct bt_element_visitor *visitor)
 {
     static const uint16_t tcp_ports[] = {BT_GATEWAY_PORT_PROXY, BT_GATEWAY_PORT_HTTPS,
                                          BT_GATEWAY_PORT_HTTP,  BT_GATEWAY_PORT_GIT,
                                          BT_GATEWAY_PORT_DNS,   BT_GATEWAY_PORT_APPROVALS};
-    struct bt_element element;
-    bt_state_element(kernel->high_water, &element);
-    visit(context, &element);
-    for (size_t i = 0; i < kernel->uplink_count; i++) {
-        if (!kernel->uplinks[i].is_borrowed)
-            continue;
-        bt_element_interface(BT_SET_BORROWED, kernel->uplinks[i].ifindex, &element);
-        visit(context, &element);
-    }
-    for (size_t i = 0; i < kernel->config.resolver_count; i++) {
-        bt_element_address(BT_SET_RESOLVERS, kernel->config.resolvers[i], &element);
-        visit(context, &element);
-    }
+    struct bt_element state;
+    bt_state_element(kernel->high_water, &state);
+    visitor->visit(visitor->context, &state);
+    for (size_t i = 0; i < kernel->borrowed_count; i++)
+        visit_key(visitor, BT_SET_BORROWED, &(uint32_t){(uint32_t)kernel->borrowed[i]});
+    for (size_t i = 0; i < kernel->config.resolver_count; i++)
+        visit_key(visitor, BT_SET_RESOLVERS, &(uint32_t){htonl(kernel->config.resolvers[i])});
     for (size_t i = 0; i < BT_ARRAY_LENGTH(tcp_ports); i++)
-        port_element(IPPROTO_TCP, tcp_ports[i], visit, context);
-    port_element(IPPROTO_UDP, BT_GATEWAY_PORT_DNS, visit, context);
+        visit_port(visitor, IPPROTO_TCP, tcp_ports[i]);
+    visit_port(visitor, IPPROTO_UDP, BT_GATEWAY_PORT_DNS);
 }
 
 /* ---- the elements of a lease ------------------------------------------------------------------------ */
@@ -214,125 +209,93 @@ static bool is_bridge(const struct bt_lease *lease)
     return lease->kind == BT_KIND_BRIDGE;
 }
 
-static void visit_with_number(enum bt_set set, uint32_t ifindex, uint32_t number, bt_element_visit visit,
-                              void *context)
+static void visit_source(const struct bt_element_visitor *visitor, uint32_t ifindex, const uint8_t mac[6],
+                         uint32_t address)
 {
-    struct bt_element element = {.set = set};
-    key_u32(&element, ifindex);
-    key_u32(&element, number);
-    visit(context, &element);
-}
-
-static void source_element(uint32_t ifindex, const uint8_t mac[6], uint32_t address, bt_element_visit visit,
-                           void *context)
-{
-    struct bt_element element = {.set = BT_SET_SOURCES};
-    key_u32(&element, ifindex);
-    key_append(&element, mac, 6);
-    key_u32(&element, htonl(address));
-    visit(context, &element);
+    uint32_t key[4] = {ifindex, 0, 0, htonl(address)};
+    memcpy(&key[1], mac, 6);
+    visit_key(visitor, BT_SET_SOURCES, key);
 }
 
 static void authority_elements(const struct bt_kernel *kernel, const struct bt_lease *lease,
-                               bt_element_visit visit, void *context)
+                               const struct bt_element_visitor *visitor)
 {
     if (lease->is_sealed)
         return;
-    uint32_t ifindex = ifindex_of(kernel, lease);
     struct bt_place place = bt_place_of(kernel, lease);
-    source_element(ifindex, place.guest_mac, place.guest_address, visit, context);
+    const uint32_t flow[] = {ifindex_of(kernel, lease), lease->generation};
+    const uint32_t owner[] = {flow[0], lease->uid};
+    visit_source(visitor, flow[0], place.guest_mac, place.guest_address);
     if (place.gateway_address != 0 && place.gateway_address != place.guest_address)
-        source_element(ifindex, place.gateway_mac, place.gateway_address, visit, context);
-
-    struct bt_element generation = {.set = BT_SET_GENERATIONS};
-    key_u32(&generation, ifindex);
-    set_data(&generation, lease->generation);
-    visit(context, &generation);
-
-    visit_with_number(BT_SET_LIVE, ifindex, lease->generation, visit, context);
-    visit_with_number(BT_SET_OWNERS, ifindex, lease->uid, visit, context);
+        visit_source(visitor, flow[0], place.gateway_mac, place.gateway_address);
+    visit_map(visitor, BT_SET_GENERATIONS, flow, lease->generation);
+    visit_key(visitor, BT_SET_LIVE, flow);
+    visit_key(visitor, BT_SET_OWNERS, owner);
     if (lease->role == BT_ROLE_GATEWAY)
-        visit_with_number(BT_SET_UPLINKS, ifindex, lease->generation, visit, context);
+        visit_key(visitor, BT_SET_UPLINKS, flow);
+}
+
+static void visit_record(const struct bt_kernel *kernel, const struct bt_lease *lease, enum bt_set set,
+                         uint64_t deadline_ms, const struct bt_element_visitor *visitor)
+{
+    struct bt_element element;
+    bt_element_interface(set, kernel->slots[lease->slot].ifindex, &element);
+    record_write(lease, deadline_ms, &element);
+    visitor->visit(visitor->context, &element);
 }
 
 void bt_lease_elements(const struct bt_kernel *kernel, const struct bt_lease *lease, unsigned parts,
-                       bt_element_visit visit, void *context)
+                       const struct bt_element_visitor *visitor)
 {
-    struct bt_element element;
-    int ifindex = kernel->slots[lease->slot].ifindex;
+    uint32_t ifindex = ifindex_of(kernel, lease);
     if (parts & BT_PART_AUTHORITY)
-        authority_elements(kernel, lease, visit, context);
+        authority_elements(kernel, lease, visitor);
     if (parts & BT_PART_ACCOUNT) {
-        bt_element_interface(BT_SET_ACCEPTED, ifindex, &element);
-        visit(context, &element);
-        bt_element_interface(BT_SET_REFUSED, ifindex, &element);
-        visit(context, &element);
+        visit_key(visitor, BT_SET_ACCEPTED, &ifindex);
+        visit_key(visitor, BT_SET_REFUSED, &ifindex);
     }
-    if (parts & BT_PART_RECORD) {
-        bt_element_interface(BT_SET_LEASES, ifindex, &element);
-        record_write(lease, 0, &element);
-        visit(context, &element);
-    }
-    if (parts & BT_PART_RESERVED) {
-        bt_element_interface(BT_SET_RESERVED, ifindex, &element);
-        record_write(lease, kernel->reserved_deadline_ms, &element);
-        visit(context, &element);
-    }
-}
-
-static void pair_elements(enum bt_set set, uint32_t one, uint32_t other, uint32_t generation,
-                          bt_element_visit visit, void *context)
-{
-    struct bt_element element = {.set = set};
-    key_u32(&element, one);
-    key_u32(&element, other);
-    key_u32(&element, generation);
-    visit(context, &element);
-    element.key_length = 0;
-    key_u32(&element, other);
-    key_u32(&element, one);
-    key_u32(&element, generation);
-    visit(context, &element);
+    if (parts & BT_PART_RECORD)
+        visit_record(kernel, lease, BT_SET_LEASES, 0, visitor);
+    if (parts & BT_PART_RESERVED)
+        visit_record(kernel, lease, BT_SET_RESERVED, kernel->reserved_deadline_ms, visitor);
 }
 
 /* Within the agent's bridge the gateway's container is at one address, within the orchestrator's bridge the
  * orchestrator is: who dials it has the other address of that bridge. */
-static void bridge_element(const struct bt_kernel *kernel, const struct bt_lease *dialler,
-                           const struct bt_lease *server, bt_element_visit visit, void *context)
+static void visit_bridge(const struct bt_kernel *kernel, const struct bt_lease *dialler,
+                         const struct bt_lease *server, const struct bt_element_visitor *visitor)
 {
     bool is_agent = dialler->role == BT_ROLE_AGENT;
     const struct bt_lease *bridge = is_agent ? dialler : server;
     struct bt_place place = bt_place_of(kernel, bridge);
-    struct bt_element element = {.set = is_agent ? BT_SET_AGENT_BRIDGES : BT_SET_CONTROL_BRIDGES};
-    key_u32(&element, ifindex_of(kernel, bridge));
-    key_u32(&element, ifindex_of(kernel, bridge));
-    key_u32(&element, bridge->generation);
-    key_u32(&element, htonl(is_agent ? place.gateway_address : place.guest_address));
-    visit(context, &element);
+    uint32_t ifindex = ifindex_of(kernel, bridge);
+    const uint32_t key[] = {ifindex, ifindex, bridge->generation,
+                            htonl(is_agent ? place.gateway_address : place.guest_address)};
+    visit_key(visitor, is_agent ? BT_SET_AGENT_BRIDGES : BT_SET_CONTROL_BRIDGES, key);
 }
 
 /* dialler reaches server through the ports of its own host address. */
-static void tap_elements(const struct bt_kernel *kernel, const struct bt_lease *dialler,
-                         const struct bt_lease *server, bt_element_visit visit, void *context)
+static void visit_taps(const struct bt_kernel *kernel, const struct bt_lease *dialler,
+                       const struct bt_lease *server, const struct bt_element_visitor *visitor)
 {
     bool is_agent = dialler->role == BT_ROLE_AGENT;
-    uint32_t from = ifindex_of(kernel, dialler);
-    struct bt_element element = {.set = is_agent ? BT_SET_GATEWAYS : BT_SET_ORCHESTRATORS};
-    key_u32(&element, from);
-    key_u32(&element, htonl(bt_place_of(kernel, dialler).host_address));
-    set_data(&element, htonl(bt_place_of(kernel, server).guest_address));
-    visit(context, &element);
-    pair_elements(is_agent ? BT_SET_AGENT_PAIRS : BT_SET_GATEWAY_PAIRS, from, ifindex_of(kernel, server),
-                  dialler->generation, visit, context);
+    enum bt_set pairs = is_agent ? BT_SET_AGENT_PAIRS : BT_SET_GATEWAY_PAIRS;
+    uint32_t from = ifindex_of(kernel, dialler), to = ifindex_of(kernel, server);
+    const uint32_t dialled[] = {from, htonl(bt_place_of(kernel, dialler).host_address)};
+    const uint32_t there[] = {from, to, dialler->generation}, back[] = {to, from, dialler->generation};
+    visit_map(visitor, is_agent ? BT_SET_GATEWAYS : BT_SET_ORCHESTRATORS, dialled,
+              htonl(bt_place_of(kernel, server).guest_address));
+    visit_key(visitor, pairs, there);
+    visit_key(visitor, pairs, back);
 }
 
 static void link_elements(const struct bt_kernel *kernel, const struct bt_lease *dialler,
-                          const struct bt_lease *server, bt_element_visit visit, void *context)
+                          const struct bt_lease *server, const struct bt_element_visitor *visitor)
 {
     if (is_bridge(dialler))
-        bridge_element(kernel, dialler, server, visit, context);
+        visit_bridge(kernel, dialler, server, visitor);
     else
-        tap_elements(kernel, dialler, server, visit, context);
+        visit_taps(kernel, dialler, server, visitor);
 }
 
 /* Microvms and containers of one user and environment are two families. */
@@ -354,34 +317,51 @@ static const struct bt_lease *server_of(struct bt_lease_table table, const struc
 }
 
 static void link_diallers(const struct bt_kernel *kernel, struct bt_lease_table table,
-                          const struct bt_lease *server, enum bt_role role, bt_element_visit visit,
-                          void *context)
+                          const struct bt_lease *server, enum bt_role role,
+                          const struct bt_element_visitor *visitor)
 {
     for (size_t i = 0; i < table.count; i++) {
         if (table.leases[i].role == role && is_family(server, &table.leases[i]))
-            link_elements(kernel, &table.leases[i], server, visit, context);
+            link_elements(kernel, &table.leases[i], server, visitor);
     }
 }
 
-void bt_lease_dials(const struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease,
-                    bt_element_visit visit, void *context)
+/* Only those links that the lease dials itself: each link of a whole table once. */
+static void link_server(const struct bt_kernel *kernel, struct bt_lease_table table,
+                        const struct bt_lease *lease, const struct bt_element_visitor *visitor)
 {
     if (lease->is_sealed || lease->role == BT_ROLE_ORCHESTRATOR)
         return;
     enum bt_role role = lease->role == BT_ROLE_AGENT ? BT_ROLE_GATEWAY : BT_ROLE_ORCHESTRATOR;
     const struct bt_lease *server = server_of(table, lease, role);
     if (server)
-        link_elements(kernel, lease, server, visit, context);
+        link_elements(kernel, lease, server, visitor);
 }
 
 void bt_lease_links(const struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease,
-                    bt_element_visit visit, void *context)
+                    const struct bt_element_visitor *visitor)
 {
     if (lease->is_sealed)
         return;
-    bt_lease_dials(kernel, table, lease, visit, context);
+    link_server(kernel, table, lease, visitor);
     if (lease->role == BT_ROLE_GATEWAY)
-        link_diallers(kernel, table, lease, BT_ROLE_AGENT, visit, context);
+        link_diallers(kernel, table, lease, BT_ROLE_AGENT, visitor);
     if (lease->role == BT_ROLE_ORCHESTRATOR)
-        link_diallers(kernel, table, lease, BT_ROLE_GATEWAY, visit, context);
+        link_diallers(kernel, table, lease, BT_ROLE_GATEWAY, visitor);
+}
+
+void bt_all_elements(const struct bt_kernel *kernel, struct bt_lease_table live,
+                     const struct bt_element_visitor *visitor)
+{
+    constant_elements(kernel, visitor);
+    for (size_t i = 0; i < live.count; i++) {
+        bt_lease_elements(kernel, &live.leases[i], BT_PART_AUTHORITY | BT_PART_ACCOUNT | BT_PART_RECORD,
+                          visitor);
+        link_server(kernel, live, &live.leases[i], visitor);
+    }
+    for (uint16_t slot = 0; slot < kernel->config.pool.slots; slot++) {
+        if (kernel->slots[slot].state == BT_SLOT_RESERVED)
+            bt_lease_elements(kernel, &kernel->slots[slot].lease, BT_PART_ACCOUNT | BT_PART_RESERVED,
+                              visitor);
+    }
 }

@@ -134,7 +134,7 @@ static void look_at_settings(const struct nlmsghdr *message, struct findings *fi
     if (ifindex == NETCONFA_IFINDEX_ALL)
         findings->is_forwarding_touched = true;
     else if (ifindex > 0 && bt_attribute_u32(forwarding, 0) != 0 &&
-             bt_uplinks_return(findings->kernel, ifindex) < 0)
+             bt_uplink_forget(findings->kernel, ifindex) < 0)
         findings->is_drift = true;
 }
 

@@ -183,27 +183,11 @@ static void tally_add(void *context, const struct bt_element *element)
     tally->count[element->set]++;
 }
 
-static void tally_expected(const struct bt_kernel *kernel, struct bt_lease_table live, struct tally *tally)
-{
-    for (size_t i = 0; i < live.count; i++) {
-        const struct bt_lease *lease = &live.leases[i];
-        bt_lease_elements(kernel, lease, BT_PART_AUTHORITY | BT_PART_ACCOUNT | BT_PART_RECORD, tally_add,
-                          tally);
-        /* Each link once, from the side that dials. */
-        bt_lease_dials(kernel, live, lease, tally_add, tally);
-    }
-    for (uint16_t slot = 0; slot < kernel->config.pool.slots; slot++) {
-        if (kernel->slots[slot].state == BT_SLOT_RESERVED)
-            bt_lease_elements(kernel, &kernel->slots[slot].lease, BT_PART_ACCOUNT | BT_PART_RESERVED,
-                              tally_add, tally);
-    }
-    bt_constant_elements(kernel, tally_add, tally);
-}
-
 int bt_elements_compare(struct bt_kernel *kernel, struct bt_lease_table live)
 {
     struct tally expected = {.sum = {0}}, found = {.sum = {0}};
-    tally_expected(kernel, live, &expected);
+    const struct bt_element_visitor visitor = {tally_add, &expected};
+    bt_all_elements(kernel, live, &visitor);
     for (unsigned set = 0; set < BT_SET_COUNTED; set++) {
         int error = bt_set_dump(kernel, (enum bt_set)set, tally_add, &found);
         if (error < 0)

@@ -126,11 +126,11 @@ static int write_borrowed(struct bt_kernel *kernel, int ifindex, bool is_added)
     return bt_transaction_commit(kernel, &batch);
 }
 
-static struct bt_uplink *find_uplink(struct bt_kernel *kernel, int ifindex)
+static int *find_borrowed(struct bt_kernel *kernel, int ifindex)
 {
-    for (size_t i = 0; i < kernel->uplink_count; i++) {
-        if (kernel->uplinks[i].ifindex == ifindex)
-            return &kernel->uplinks[i];
+    for (size_t i = 0; i < kernel->borrowed_count; i++) {
+        if (kernel->borrowed[i] == ifindex)
+            return &kernel->borrowed[i];
     }
     return NULL;
 }
@@ -142,47 +142,24 @@ static int open_uplink(struct bt_kernel *kernel, int ifindex)
     int error = read_forwarding(kernel, ifindex, &does_forward);
     if (error == -ENODEV || (error == 0 && does_forward))
         return 0;
-    if (error < 0)
-        return error;
-    struct bt_uplink *uplink = find_uplink(kernel, ifindex);
-    if (!uplink && kernel->uplink_count == BT_UPLINKS_MAX)
-        return -ENOSPC;
-    if (!uplink) {
-        error = write_borrowed(kernel, ifindex, true);
-        if (error < 0)
-            return error;
-        kernel->uplinks[kernel->uplink_count++] = (struct bt_uplink){.ifindex = ifindex, .is_borrowed = true};
+    if (error == 0 && !find_borrowed(kernel, ifindex)) {
+        error = kernel->borrowed_count < BT_UPLINKS_MAX ? write_borrowed(kernel, ifindex, true) : -ENOSPC;
+        if (error == 0)
+            kernel->borrowed[kernel->borrowed_count++] = ifindex;
     }
-    error = bt_uplink_set_forwarding(kernel, ifindex, true);
+    if (error == 0)
+        error = bt_uplink_set_forwarding(kernel, ifindex, true);
     return error == -ENODEV ? 0 : error;
 }
 
 int bt_uplink_forget(struct bt_kernel *kernel, int ifindex)
 {
-    struct bt_uplink *uplink = find_uplink(kernel, ifindex);
-    if (!uplink)
+    int *borrowed = find_borrowed(kernel, ifindex);
+    if (!borrowed)
         return 0;
-    int error = uplink->is_borrowed ? write_borrowed(kernel, ifindex, false) : 0;
     /* Forgotten in any case: a refusal is drift, which is repaired from what is remembered. */
-    *uplink = kernel->uplinks[--kernel->uplink_count];
-    return error;
-}
-
-/* The host forwards now by its admin's will (a container engine sets net.ipv4.ip_forward when it starts):
- * nothing is borrowed any more, and dropping would break others. interface 0: all. */
-int bt_uplinks_return(struct bt_kernel *kernel, int ifindex)
-{
-    size_t i = 0;
-    while (i < kernel->uplink_count) {
-        if (ifindex != 0 && kernel->uplinks[i].ifindex != ifindex) {
-            i++;
-            continue;
-        }
-        int error = bt_uplink_forget(kernel, kernel->uplinks[i].ifindex);
-        if (error < 0)
-            return error;
-    }
-    return 0;
+    *borrowed = kernel->borrowed[--kernel->borrowed_count];
+    return write_borrowed(kernel, ifindex, false);
 }
 
 static int note_host_forwarding(const struct nlmsghdr *message, void *context)
@@ -212,8 +189,10 @@ int bt_uplinks_refresh(struct bt_kernel *kernel)
     struct default_routes routes = {.count = 0};
     bool does_host_forward;
     int error = read_host_forwarding(kernel, &does_host_forward);
-    if (error == 0 && does_host_forward)
-        error = bt_uplinks_return(kernel, 0);
+    /* The host forwards now by its admin's will (a container engine sets net.ipv4.ip_forward when it starts):
+     * nothing is borrowed any more, and dropping would break others. */
+    while (error == 0 && does_host_forward && kernel->borrowed_count > 0)
+        error = bt_uplink_forget(kernel, kernel->borrowed[0]);
     if (error == 0)
         error = find_default_routes(kernel, &routes);
     for (size_t i = 0; error == 0 && i < routes.count; i++)

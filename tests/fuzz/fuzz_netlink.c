@@ -180,8 +180,8 @@ static void start(void)
     kernel.slots[3] = (struct bt_slot){.state = BT_SLOT_DEAD, .ifindex = 13, .has_flows = true};
     kernel.slots[4] = (struct bt_slot){.state = BT_SLOT_STUCK, .ifindex = 14, .lease = leases[0]};
     kernel.slots[4].lease.slot = 4;
-    kernel.uplinks[0] = (struct bt_uplink){.ifindex = 2, .is_borrowed = true};
-    kernel.uplink_count = 1;
+    kernel.borrowed[0] = 2;
+    kernel.borrowed_count = 1;
 }
 
 static void look(void *context, const struct bt_element *element)
@@ -284,7 +284,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     wire.is_silent = data[0] % 15 != 14; /* events come unasked */
     int error = ask(data[0]);
     must(error <= 0);
-    must(kernel.uplink_count <= BT_UPLINKS_MAX);
+    must(kernel.borrowed_count <= BT_UPLINKS_MAX);
     for (size_t i = 0; i < BT_POOL_SLOTS_MAX; i++)
         must(kernel.slots[i].state <= BT_SLOT_STUCK);
     return 0;
