@@ -1,24 +1,15 @@
 /* The docker backend: a guest is a container on a bridge that berth-helper made. See backend.h and README.md.
  *
- * A keeper holds the container by the stream to its first process: what it must know goes in by it, its
- * console comes out of it, and its end, however the keeper dies, is the container's end.
+ * A keeper holds the container by the stream to its first process (docker_lifeline.c): its end, however the
+ * keeper dies, is the container's end.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "backends/docker_internal.h"
-#include "vm/container_protocol.h"
-
-#define READY_MS 60000
-#define STACK_SIZE (128UL * 1024)
-#define LINE_SIZE 256U
 
 struct bt_guest {
     struct bt_docker docker;
@@ -26,15 +17,7 @@ struct bt_guest {
     char *texts[3]; /* the identity's own */
     uint32_t address;
     pid_t pid;
-    int stream_fd; /* to and from the first process; blocking */
-    int console_fd;
-    int end_read_fd, end_write_fd; /* a pipe that is readable once the container has ended */
-    bool has_thread;
-    pthread_t thread;
-    struct bt_docker_demux demux;
-    char line[LINE_SIZE];
-    size_t line_length;
-    bool is_ready;
+    struct bt_docker_lifeline *lifeline; /* NULL until the container is there */
     bool is_gvisor;
 };
 
@@ -95,132 +78,6 @@ static uint32_t gateway_address(const struct bt_helper_lease *lease)
     return lease->gateway_address;
 }
 
-/* ---- the stream ---- */
-
-/* What the console says: on to the log, and looked at until the line that says that all is in place. */
-static void take_console(struct bt_guest *guest, const char *data, size_t length)
-{
-    if (guest->console_fd >= 0 && bt_write_all(guest->console_fd, data, length) < 0)
-        bt_fd_close(&guest->console_fd);
-    for (size_t i = 0; i < length && !guest->is_ready; i++) {
-        if (data[i] != '\n' && guest->line_length + 1 < sizeof(guest->line)) {
-            guest->line[guest->line_length++] = data[i];
-            continue;
-        }
-        guest->line[guest->line_length] = '\0';
-        guest->is_ready = strcmp(guest->line, BT_CONTAINER_READY) == 0;
-        guest->line_length = 0;
-    }
-}
-
-/* Reads once. Returns false at the end. */
-static bool pump(struct bt_guest *guest)
-{
-    char chunk[8192];
-    ssize_t count = read(guest->stream_fd, chunk, sizeof(chunk));
-    if (count < 0 && errno == EINTR)
-        return true;
-    if (count <= 0)
-        return false;
-    for (ssize_t at = 0; at < count;) {
-        const char *data;
-        size_t length;
-        int stream;
-        ssize_t used =
-            bt_docker_demux(&guest->demux, chunk + at, (size_t)(count - at), &stream, &data, &length);
-        if (used < 0)
-            return false;
-        at += used;
-        take_console(guest, data, length);
-    }
-    return true;
-}
-
-static void *pump_all(void *argument)
-{
-    struct bt_guest *guest = argument;
-    while (pump(guest))
-        continue;
-    bt_fd_close(&guest->end_write_fd);
-    bt_fd_close(&guest->console_fd);
-    return NULL;
-}
-
-static int start_thread(struct bt_guest *guest, struct bt_error *error)
-{
-    pthread_attr_t attributes;
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot make a pipe: %s", strerror(errno));
-    guest->end_read_fd = ends[0];
-    guest->end_write_fd = ends[1];
-    (void)pthread_attr_init(&attributes);
-    (void)pthread_attr_setstacksize(&attributes, STACK_SIZE);
-    int code = pthread_create(&guest->thread, &attributes, pump_all, guest);
-    (void)pthread_attr_destroy(&attributes);
-    guest->has_thread = code == 0;
-    return code == 0 ? 0
-                     : bt_fail(error, BT_EXIT_ERROR, code, NULL, "cannot start a thread: %s", strerror(code));
-}
-
-static int add_number(struct bt_buffer *buffer, size_t value)
-{
-    uint8_t bytes[4];
-    bt_store_u32(bytes, (uint32_t)value);
-    return bt_buffer_add(buffer, bytes, sizeof(bytes));
-}
-
-static int add_file(struct bt_buffer *files, const struct bt_guest_file *file)
-{
-    int result = add_number(files, file->mode);
-    result = result < 0 ? result : add_number(files, strlen(file->name));
-    result = result < 0 ? result : add_number(files, file->length);
-    result = result < 0 ? result : bt_buffer_add(files, file->name, strlen(file->name));
-    return result < 0 || file->length == 0 ? result : bt_buffer_add(files, file->data, file->length);
-}
-
-static int send_configuration(struct bt_guest *guest, const struct bt_guest_plan *plan,
-                              struct bt_error *error)
-{
-    struct bt_buffer files = {.limit = BT_CONTAINER_LENGTH_MAX};
-    struct bt_buffer header = {0};
-    int result = 0;
-    for (size_t i = 0; result == 0 && i < plan->file_count; i++)
-        result = add_file(&files, &plan->files[i]);
-    if (result == 0)
-        result = add_number(&header, BT_CONTAINER_MAGIC);
-    if (result == 0)
-        result = add_number(&header, files.length);
-    if (result == 0)
-        result = bt_write_all(guest->stream_fd, header.data, header.length);
-    if (result == 0)
-        result = bt_write_all(guest->stream_fd, files.data, files.length);
-    bt_buffer_wipe(&files);
-    bt_buffer_free(&header);
-    return result < 0 ? bt_fail(error, BT_EXIT_INFRASTRUCTURE, -result, NULL,
-                                "cannot send the container its configuration: %s", strerror(-result))
-                      : 0;
-}
-
-static int wait_ready(struct bt_guest *guest, struct bt_error *error)
-{
-    while (!guest->is_ready) {
-        struct pollfd readable = {guest->stream_fd, POLLIN, 0};
-        int count = poll(&readable, 1, READY_MS);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count == 0)
-            return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ETIMEDOUT,
-                           "its console is in console.log in its folder",
-                           "the container did not start within %d seconds", READY_MS / 1000);
-        if (count < 0 || !pump(guest))
-            return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ECANCELED,
-                           "its console is in console.log in its folder",
-                           "the container ended while starting");
-    }
-    return 0;
-}
-
 /* ---- launch ---- */
 
 static void copy_identity(struct bt_guest *guest, const struct bt_guest_identity *identity)
@@ -259,25 +116,15 @@ static int prove_engine(const struct bt_guest_plan *plan, struct bt_error *error
         plan->lease->interface_name);
 }
 
-static int attach(struct bt_guest *guest, const char *name, struct bt_error *error)
-{
-    bt_auto_free char *path =
-        bt_string_format("/containers/%s/attach?stream=1&stdin=1&stdout=1&stderr=1", name);
-    int result = bt_docker_stream(&guest->docker, path, NULL, &guest->stream_fd, error);
-    if (result == 0 && fcntl(guest->stream_fd, F_SETFL, 0) < 0)
-        result = bt_fail(error, BT_EXIT_ERROR, errno, NULL, "cannot use the container's stream: %s",
-                         strerror(errno));
-    return result;
-}
-
-static int start_container(struct bt_guest *guest, const struct bt_guest_plan *plan, struct bt_error *error)
+static int start_container(struct bt_guest *guest, const struct bt_guest_plan *plan, bool is_restored,
+                           struct bt_error *error)
 {
     char name[BT_DOCKER_NAME_SIZE];
     json_t *document = NULL;
     bt_docker_name(&plan->identity, name);
     bt_auto_free char *start = bt_string_format("/containers/%s/start", name);
     bt_auto_free char *inspect = bt_string_format("/containers/%s/json", name);
-    int result = attach(guest, name, error);
+    int result = bt_docker_lifeline_open(&guest->docker, name, plan, is_restored, &guest->lifeline, error);
     if (result == 0)
         result = bt_docker_call(&guest->docker, "POST", start, NULL, NULL, error);
     if (result == 0)
@@ -313,14 +160,10 @@ static int bring_up(struct bt_guest *guest, const struct bt_guest_plan *plan, st
     if (result == 0 && plan->role == BT_GUEST_GATEWAY)
         result = join_gateway(&guest->docker, &plan->identity, joined, error);
     if (result == 0)
-        result = start_container(guest, plan, error);
+        result = start_container(guest, plan, engine.is_live_restoring, error);
     if (result == 0)
         result = prove_engine(plan, error);
-    if (result == 0)
-        result = send_configuration(guest, plan, error);
-    if (result == 0)
-        result = wait_ready(guest, error);
-    return result < 0 ? result : start_thread(guest, error);
+    return result < 0 ? result : bt_docker_lifeline_start(guest->lifeline, plan, error);
 }
 
 static struct bt_guest *stop(struct bt_guest *guest, int grace_ms);
@@ -328,9 +171,7 @@ static struct bt_guest *stop(struct bt_guest *guest, int grace_ms);
 static int launch(const struct bt_guest_plan *plan, struct bt_guest **ret_guest, struct bt_error *error)
 {
     struct bt_guest *guest = bt_new(1, sizeof(*guest));
-    guest->stream_fd = guest->end_read_fd = guest->end_write_fd = -1;
     guest->address = plan->lease->guest_address;
-    guest->console_fd = fcntl(plan->console_fd, F_DUPFD_CLOEXEC, 3);
     guest->is_gvisor = plan->is_gvisor;
     copy_identity(guest, &plan->identity);
     int result = bring_up(guest, plan, error);
@@ -349,7 +190,7 @@ static int rejoin(const struct bt_guest *guest, struct bt_error *error)
 
 static int end_fd(const struct bt_guest *guest)
 {
-    return guest->end_read_fd;
+    return bt_docker_lifeline_end_fd(guest->lifeline);
 }
 
 /* An engine takes its containers along, as far as their keepers go: the stream is the container's life. */
@@ -379,20 +220,12 @@ static struct bt_guest *stop(struct bt_guest *guest, int grace_ms)
     struct bt_error error = {0};
     if (guest == NULL)
         return NULL;
-    struct pollfd ended = {guest->end_read_fd, POLLIN, 0};
-    if (guest->has_thread && grace_ms > 0 && bt_write_all(guest->stream_fd, "poweroff\n", 9) == 0)
-        (void)poll(&ended, 1, grace_ms);
+    if (guest->lifeline != NULL && grace_ms > 0)
+        bt_docker_lifeline_ask_end(guest->lifeline, grace_ms);
     if (guest->docker.version[0] != '\0' &&
         bt_docker_remove(&guest->docker, &guest->identity, false, &error) < 0)
         (void)fprintf(stderr, "the container is left to berth cleanup: %s\n", error.message);
-    if (guest->stream_fd >= 0)
-        (void)shutdown(guest->stream_fd, SHUT_RDWR);
-    if (guest->has_thread)
-        (void)pthread_join(guest->thread, NULL);
-    bt_fd_close(&guest->stream_fd);
-    bt_fd_close(&guest->console_fd);
-    bt_fd_close(&guest->end_read_fd);
-    bt_fd_close(&guest->end_write_fd);
+    guest->lifeline = bt_docker_lifeline_close(guest->lifeline);
     for (size_t i = 0; i < BT_ARRAY_LENGTH(guest->texts); i++)
         free(guest->texts[i]);
     free(guest);

@@ -140,6 +140,7 @@ int bt_docker_engine(const struct bt_docker *docker, struct bt_docker_engine *re
         .is_rootless = list_has(json_object_get(info, "SecurityOptions"), "name=rootless"),
         .has_runsc = runsc != NULL,
         .is_runsc_unlimited = ignores_limits(runsc),
+        .is_live_restoring = flag(info, "LiveRestoreEnabled"),
         .has_memory = flag(info, "MemoryLimit"),
         .has_swap = flag(info, "SwapLimit"),
         .has_pids = flag(info, "PidsLimit"),

@@ -35,6 +35,7 @@ struct bt_docker {
 /* What /info says about an engine. */
 struct bt_docker_engine {
     bool is_rootless, is_desktop;
+    bool is_live_restoring;                       /* its containers outlive it ("live-restore") */
     bool has_runsc;                               /* the runtime below */
     bool is_runsc_unlimited;                      /* which holds none of the limits */
     bool has_memory, has_swap, has_pids, has_cpu; /* limits that its host enforces */
@@ -155,6 +156,25 @@ char *bt_docker_encode(const char *text);
 /* Creates (not starts) the container. */
 int bt_docker_container_create(const struct bt_docker *docker, const struct bt_guest_plan *plan,
                                const struct bt_docker_engine *engine, struct bt_error *error);
+/* The stream to a container's first process: what it must know goes in by it, its console comes out of it.
+ * See vm/container_protocol.h. */
+struct bt_docker_lifeline;
+/* Attaches it to a container that is not started yet. container: its name. is_restored: the engine leaves its
+ * containers alone when it goes, so that the lifeline waits for it to come again. docker is borrowed until
+ * close; of plan, the console and the name of the bridge are copied. */
+int bt_docker_lifeline_open(const struct bt_docker *docker, const char *container,
+                            const struct bt_guest_plan *plan, bool is_restored,
+                            struct bt_docker_lifeline **ret_lifeline, struct bt_error *error);
+/* Of a container that was started: hands it its files, waits until all is in place, then keeps it by a thread
+ * of its own. */
+int bt_docker_lifeline_start(struct bt_docker_lifeline *lifeline, const struct bt_guest_plan *plan,
+                             struct bt_error *error);
+/* Readable once the container has ended, or cannot be held any longer. */
+int bt_docker_lifeline_end_fd(const struct bt_docker_lifeline *lifeline);
+/* Asks the container to end and waits for that, at most so long. */
+void bt_docker_lifeline_ask_end(struct bt_docker_lifeline *lifeline, int grace_ms);
+/* Lets go, which ends the container if it still runs, and frees. Returns NULL; accepts NULL. */
+struct bt_docker_lifeline *bt_docker_lifeline_close(struct bt_docker_lifeline *lifeline);
 /* Removes container, network and (has_volumes) volumes of a guest, whatever of them is there. */
 int bt_docker_remove(const struct bt_docker *docker, const struct bt_guest_identity *identity,
                      bool has_volumes, struct bt_error *error);

@@ -163,8 +163,20 @@ static struct pollfd watch(const struct bt_guest_session *session)
     return watched;
 }
 
+/* An engine that went took the stream along, and what the command does now is not known. */
+static int lost_or_killed(struct bt_guest_session *session, struct bt_error *error)
+{
+    struct bt_docker docker;
+    if (bt_docker_connect(&docker, NULL) == 0)
+        return 137; /* killed with its container */
+    session->link->is_usable = false;
+    return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ECONNRESET, "berth list shows whether the agent still runs",
+                   "the container engine was stopped, or is being started again, and the command's streams "
+                   "ended with it");
+}
+
 /* Of a command whose stream has ended. */
-static int status(struct bt_guest_session *session)
+static int status(struct bt_guest_session *session, struct bt_error *error)
 {
     const struct channel *channel = session->channel;
     const struct timespec pause = {.tv_nsec = STATUS_PAUSE_NS};
@@ -172,7 +184,7 @@ static int status(struct bt_guest_session *session)
     for (int attempt = 0; attempt < STATUS_ATTEMPTS; attempt++) {
         json_t *document = NULL;
         if (bt_docker_call(&link_of(session)->docker, "GET", path, NULL, &document, NULL) < 0)
-            break;
+            return lost_or_killed(session, error);
         const json_t *code = json_object_get(document, "ExitCode");
         bool is_known = json_is_false(json_object_get(document, "Running")) && json_is_integer(code);
         int value = (int)json_integer_value(code) & 0xff;
@@ -181,7 +193,7 @@ static int status(struct bt_guest_session *session)
             return value;
         (void)nanosleep(&pause, NULL);
     }
-    return 137; /* killed with its container */
+    return lost_or_killed(session, error);
 }
 
 static void end(struct bt_guest_session *session)

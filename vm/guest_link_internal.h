@@ -23,8 +23,8 @@ struct bt_guest_transport {
     int (*step)(struct bt_guest_session *session, struct bt_error *error);
     /* What to wait for before the next step can do something. */
     struct pollfd (*watch)(const struct bt_guest_session *session);
-    /* Of a command that has ended: 0..255. */
-    int (*status)(struct bt_guest_session *session);
+    /* Of a command that has ended: 0..255, or an error: nobody knows. */
+    int (*status)(struct bt_guest_session *session, struct bt_error *error);
     /* Ends the command if it runs (which may cost the link) and frees session->channel. */
     void (*end)(struct bt_guest_session *session);
     /* Ends the connection and frees the link. */

@@ -125,7 +125,10 @@ int bt_guest_session_finish(struct bt_guest_session *session, int *ret_status, s
         if (result < 0)
             return result;
     }
-    *ret_status = session->link->transport->status(session);
+    int status = session->link->transport->status(session, error);
+    if (status < 0)
+        return status;
+    *ret_status = status;
     return 0;
 }
 
@@ -157,11 +160,14 @@ static int wait_ready(struct bt_guest_session *session, struct bt_error *error)
             result = bt_guest_session_wait(session, NULL, 0, -1, error);
         if (result < 0)
             return result;
-        if (session->is_closed)
-            return bt_fail(error, BT_EXIT_ERROR, EPROTO,
-                           "the image or its initrd is of another version: rebuild it",
-                           "the guest at %s cannot start commands (exit status %d)", session->link->name,
-                           session->link->transport->status(session));
+        if (!session->is_closed)
+            continue;
+        int status = session->link->transport->status(session, error);
+        return status < 0 ? status
+                          : bt_fail(error, BT_EXIT_ERROR, EPROTO,
+                                    "the image or its initrd is of another version: rebuild it",
+                                    "the guest at %s cannot start commands (exit status %d)",
+                                    session->link->name, status);
     }
     return 0;
 }

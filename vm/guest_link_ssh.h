@@ -24,7 +24,7 @@ int bt_ssh_start(struct bt_guest_session *session, const struct bt_guest_command
                  const char *terminal, struct bt_error *error);
 int bt_ssh_step(struct bt_guest_session *session, struct bt_error *error);
 struct pollfd bt_ssh_watch(const struct bt_guest_session *session);
-int bt_ssh_status(struct bt_guest_session *session);
+int bt_ssh_status(struct bt_guest_session *session, struct bt_error *error);
 void bt_ssh_end(struct bt_guest_session *session);
 
 #endif

@@ -179,8 +179,9 @@ static int signal_number(const char *name)
     return 127; /* unknown: still not success */
 }
 
-int bt_ssh_status(struct bt_guest_session *session)
+int bt_ssh_status(struct bt_guest_session *session, struct bt_error *error)
 {
+    (void)error;
     char *name = NULL;
     if (libssh2_channel_get_exit_signal(channel_of(session)->ssh, &name, NULL, NULL, NULL, NULL, NULL) == 0 &&
         name) {

@@ -22,13 +22,19 @@
 #define BT_AGENT_WAITERS_MAX 512   /* callers that wait for one agent's answer */
 #define BT_AGENT_SESSIONS_MAX 256  /* connections of one agent */
 #define BT_AGENT_EXCHANGES_MAX 512 /* requests of one agent at once: HTTP/2 has many in a connection */
-/* Connections, and connections to hosts, that an agent gets also from the last quarter of them: some agents
- * that take all they can must not leave the others without. */
-#define BT_AGENT_FEW 16
-#define BT_AGENT_GRACE_MS 60000 /* how long an unreachable orchestrator is covered */
+#define BT_AGENT_FEW 16            /* see bt_agent_places() */
+#define BT_AGENT_GRACE_MS 60000    /* how long an unreachable orchestrator is covered */
 
 struct bt_agents;
 struct bt_session;
+
+/* Of so many places for all agents (connections, or connections to hosts), how many may be taken when one
+ * that holds so many asks for another: who has only a few gets it also from the last quarter, so that some
+ * agents that take all they can do not leave the others without. */
+static inline size_t bt_agent_places(size_t all, size_t held)
+{
+    return held >= BT_AGENT_FEW ? all - all / 4 : all;
+}
 
 struct bt_agent_counters {
     uint64_t dns_questions, upstream_questions, allowed, refused, bytes;

@@ -83,12 +83,9 @@ void bt_session_identity_refusal(enum bt_identity identity, struct bt_refusal *r
 /* NULL, or why the agent gets no further connection. */
 static const char *find_obstacle(struct bt_gateway *gateway, const struct bt_agent *agent)
 {
-    size_t places = gateway->session_limit;
     if (agent == NULL || agent->session_count >= BT_AGENT_SESSIONS_MAX)
         return "too many connections at once";
-    if (agent->session_count >= BT_AGENT_FEW)
-        places -= places / 4;
-    if (gateway->session_count >= places)
+    if (gateway->session_count >= bt_agent_places(gateway->session_limit, agent->session_count))
         return "too many connections of all agents at once, and this one has some";
     return bt_budget_allows(gateway, agent) ? NULL : BT_BUDGET_REASON;
 }

@@ -383,9 +383,7 @@ static struct bt_upstream *start(struct bt_upstreams *upstreams, const struct bt
 
 static bool has_place(struct bt_upstreams *upstreams, const struct bt_agent *agent)
 {
-    size_t places = upstreams->gateway->session_limit;
-    if (*count_of(upstreams, agent->address) >= BT_AGENT_FEW)
-        places -= places / 4;
+    size_t places = bt_agent_places(upstreams->gateway->session_limit, *count_of(upstreams, agent->address));
     if (upstreams->count >= places && !TAILQ_EMPTY(&upstreams->ages[IDLE]))
         free_upstream(TAILQ_FIRST(&upstreams->ages[IDLE]));
     return upstreams->count < places;

@@ -58,7 +58,7 @@ void bt_init_start_network(const struct bt_settings *settings);
 struct bt_init_service {
     const char *const *arguments; /* [0] is its path; NULL = nothing but reaping */
     unsigned id;                  /* uid and gid; 0 = root with its capabilities */
-    bool is_container;            /* asked for its end on standard input, whose own end is one */
+    bool is_container;            /* its lifeline is standard input: vm/container_protocol.h */
     bool watches_memory;          /* with bt_init_watch_memory */
 };
 void bt_init_serve(const struct bt_init_service *service) __attribute__((noreturn));

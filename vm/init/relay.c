@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,6 +39,8 @@ struct relay {
     bool is_terminal;
     bool has_ended;
     int status;
+    struct timespec
+        restored_at; /* when the engine's return was last said, as this relay started; 0 = never */
     /* Of the host's frames: the header that is being read, and what of its content is still to come. */
     uint8_t header[BT_RELAY_HEADER_LENGTH];
     size_t header_length;
@@ -131,6 +134,21 @@ static _Noreturn void leave_command(int status)
     _exit(status);
 }
 
+static struct timespec restored_at(void)
+{
+    struct stat status = {0};
+    (void)!stat(BT_CONTAINER_RESTORED, &status);
+    return status.st_mtim;
+}
+
+/* Nobody reads or writes the streams of an engine that is gone, and they have no end. */
+static void leave_with_engine(void)
+{
+    struct timespec at = restored_at();
+    if (at.tv_sec != relay.restored_at.tv_sec || at.tv_nsec != relay.restored_at.tv_nsec)
+        leave_command(EXIT_HOST_GONE);
+}
+
 static void reap(void)
 {
     struct signalfd_siginfo information;
@@ -175,7 +193,10 @@ static void wait_and_move(void)
         {.fd = is_empty(&output[0]) ? -1 : output[0].to_fd, .events = output_events(&output[0])},
         {.fd = is_empty(&output[1]) ? -1 : output[1].to_fd, .events = output_events(&output[1])},
     };
-    if (poll(polled, BT_ARRAY_LENGTH(polled), -1) < 0)
+    int count = poll(polled, BT_ARRAY_LENGTH(polled), BT_CONTAINER_BEAT_MS);
+    if (count == 0)
+        leave_with_engine();
+    if (count <= 0)
         return;
     if (polled[0].revents != 0)
         reap();
@@ -270,6 +291,7 @@ static int start(void)
 int bt_init_relay(bool is_terminal)
 {
     relay.is_terminal = is_terminal;
+    relay.restored_at = restored_at();
     int result = start();
     if (result < 0) {
         (void)dprintf(STDERR_FILENO, "berth: cannot start a command: %s\n", strerror(-result));

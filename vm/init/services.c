@@ -3,7 +3,8 @@
  * parent.
  *
  * Called last by the boot; never returns. The host asks by the line "poweroff" on the second serial port,
- * whose other end only the host has; root in the guest by "berth-init poweroff" (SIGPWR).
+ * whose other end only the host has; root in the guest by "berth-init poweroff" (SIGPWR). What a container is
+ * told instead: vm/container_protocol.h.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,11 +14,13 @@
 #include <sys/reboot.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "vm/container_protocol.h"
 #include "vm/init/init.h"
 
 #define CONTROL_PORT "/dev/console"
@@ -37,6 +40,9 @@ struct serving {
     int signal_fd;
     int control_fd;
     bool is_ending;
+    char line[16]; /* of what the host says; longer ones are no command */
+    size_t line_length;
+    uint64_t looked_ms, silent_ms; /* of a container's lifeline */
 };
 
 /* The gateway wants three for each of 4096 connections (policy/gateway/main.c), and takes what it gets. */
@@ -149,31 +155,55 @@ static int open_control_port(const struct bt_init_service *service)
     return bt_fd_take(&port_fd);
 }
 
-/* Only one command exists, so its last byte is enough to know that the line is complete. */
-static bool is_power_off_asked(int control_fd, bool is_container)
+/* Commands of the host have lost their streams with the engine: berth-init relay sees this. */
+static void tell_relays(void)
 {
-    static char line[16];
-    static size_t length;
-    static const char command[] = "poweroff";
+    bt_auto_fd fd = open(BT_CONTAINER_RESTORED, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0 || futimens(fd, NULL) < 0)
+        bt_init_say("cannot write %s: %s", BT_CONTAINER_RESTORED, strerror(errno));
+}
+
+static bool is_line(const struct serving *serving, const char *text)
+{
+    return serving->line_length == strlen(text) && memcmp(serving->line, text, serving->line_length) == 0;
+}
+
+/* Takes what the host has said. Returns whether it asks for the end. */
+static bool is_power_off_asked(struct serving *serving)
+{
     char byte;
     ssize_t count;
-    while ((count = read(control_fd, &byte, 1)) == 1) {
+    while ((count = read(serving->control_fd, &byte, 1)) == 1) {
+        serving->silent_ms = 0;
         if (byte == '\n') {
-            bool is_asked = length == sizeof(command) - 1 && memcmp(line, command, length) == 0;
-            length = 0;
-            if (is_asked)
+            if (is_line(serving, BT_CONTAINER_POWER_OFF))
                 return true;
-        } else if (length < sizeof(line)) {
-            line[length++] = byte;
+            if (serving->service->is_container && is_line(serving, BT_CONTAINER_RESTORE))
+                tell_relays();
+            serving->line_length = 0;
+        } else if (serving->line_length < sizeof(serving->line)) {
+            serving->line[serving->line_length++] = byte;
         }
     }
-    return count == 0 && is_container; /* the host has gone */
+    return count == 0 && serving->service->is_container; /* the host has gone */
+}
+
+/* Counts in steps: a process that was frozen, or a clock that jumped, is one step late and no more. */
+static bool is_host_silent(struct serving *serving)
+{
+    uint64_t now_ms = bt_init_now_ms();
+    uint64_t step_ms = now_ms - serving->looked_ms;
+    serving->looked_ms = now_ms;
+    serving->silent_ms += step_ms < BT_CONTAINER_BEAT_MS ? step_ms : BT_CONTAINER_BEAT_MS;
+    return serving->silent_ms > BT_CONTAINER_SILENCE_MS;
 }
 
 static int wait_ms(const struct serving *serving)
 {
     if (serving->pid != 0 || serving->service->arguments == NULL)
-        return serving->service->watches_memory ? WATCH_MS : -1;
+        return serving->service->watches_memory ? WATCH_MS
+               : serving->service->is_container ? BT_CONTAINER_BEAT_MS
+                                                : -1;
     uint64_t now_ms = bt_init_now_ms();
     return now_ms >= serving->start_at_ms ? 0 : (int)(serving->start_at_ms - now_ms);
 }
@@ -188,7 +218,11 @@ static void handle_events(struct serving *serving)
     while (read(serving->signal_fd, &information, sizeof(information)) == (ssize_t)sizeof(information))
         if (information.ssi_signo != SIGCHLD)
             end_machine(serving);
-    if (serving->control_fd >= 0 && is_power_off_asked(serving->control_fd, serving->service->is_container))
+    if (serving->service->is_container && is_host_silent(serving)) {
+        bt_init_say("the host has said nothing for %u seconds", BT_CONTAINER_SILENCE_MS / 1000);
+        end_machine(serving);
+    }
+    if (serving->control_fd >= 0 && is_power_off_asked(serving))
         end_machine(serving);
     if (!serving->service->is_container && (polled[1].revents & (POLLHUP | POLLERR | POLLNVAL)) != 0)
         bt_fd_close(&serving->control_fd);
@@ -208,6 +242,7 @@ void bt_init_serve(const struct bt_init_service *service)
         (void)reboot(RB_DISABLE_CAD);
     struct serving serving = {.service = service,
                               .backoff_ms = BACKOFF_FIRST_MS,
+                              .looked_ms = bt_init_now_ms(),
                               .signal_fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK)};
     if (serving.signal_fd < 0)
         bt_init_fatal("cannot receive signals: %s", strerror(errno));
