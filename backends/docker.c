@@ -198,10 +198,10 @@ static const char *end_reason(const struct bt_guest *guest)
 {
     struct bt_docker docker;
     struct bt_error error = {0};
-    (void)guest;
-    return bt_docker_connect(&docker, &error) < 0 ? "the container engine was stopped, or is being started "
-                                                    "again, and its containers ended with it"
-                                                  : NULL;
+    return bt_docker_lifeline_has_lost_engine(guest->lifeline) || bt_docker_connect(&docker, &error) < 0
+               ? "the container engine was stopped, or is being started "
+                 "again, and its containers ended with it"
+               : NULL;
 }
 
 static pid_t process(const struct bt_guest *guest)

@@ -171,6 +171,8 @@ int bt_docker_lifeline_start(struct bt_docker_lifeline *lifeline, const struct b
                              struct bt_error *error);
 /* Readable once the container has ended, or cannot be held any longer. */
 int bt_docker_lifeline_end_fd(const struct bt_docker_lifeline *lifeline);
+/* Whether the engine went away while the lifeline held. */
+bool bt_docker_lifeline_has_lost_engine(const struct bt_docker_lifeline *lifeline);
 /* Asks the container to end and waits for that, at most so long. */
 void bt_docker_lifeline_ask_end(struct bt_docker_lifeline *lifeline, int grace_ms);
 /* Lets go, which ends the container if it still runs, and frees. Returns NULL; accepts NULL. */

@@ -38,6 +38,7 @@ struct bt_docker_lifeline {
     bool has_thread;
     pthread_t thread;
     atomic_bool is_closing;
+    atomic_bool has_lost_engine; /* it did not answer for a while */
     struct bt_docker_demux demux;
     char line[LINE_SIZE];
     size_t line_length;
@@ -221,6 +222,7 @@ static int hold_again(struct bt_docker_lifeline *lifeline)
     if (attach(lifeline, &fd, NULL) < 0)
         return 0;
     lifeline->demux = (struct bt_docker_demux){0};
+    atomic_store(&lifeline->has_lost_engine, false);
     (void)pthread_mutex_lock(&lifeline->lock);
     bt_fd_close(&lifeline->fd);
     lifeline->fd = bt_fd_take(&fd);
@@ -234,7 +236,10 @@ static bool wait_for_engine(struct bt_docker_lifeline *lifeline)
     double deadline_ms = now_ms() + RESTORE_MS;
     while (lifeline->is_restored && !atomic_load(&lifeline->is_closing) && now_ms() < deadline_ms) {
         struct bt_docker answering;
-        int result = bt_docker_connect(&answering, NULL) < 0 ? 0 : hold_again(lifeline);
+        bool is_there = bt_docker_connect(&answering, NULL) == 0;
+        int result = is_there ? hold_again(lifeline) : 0;
+        if (!is_there)
+            atomic_store(&lifeline->has_lost_engine, true);
         if (result != 0)
             return result > 0;
         (void)nanosleep(&pause, NULL);
@@ -298,6 +303,11 @@ int bt_docker_lifeline_start(struct bt_docker_lifeline *lifeline, const struct b
 int bt_docker_lifeline_end_fd(const struct bt_docker_lifeline *lifeline)
 {
     return lifeline->end_read_fd;
+}
+
+bool bt_docker_lifeline_has_lost_engine(const struct bt_docker_lifeline *lifeline)
+{
+    return atomic_load(&lifeline->has_lost_engine);
 }
 
 void bt_docker_lifeline_ask_end(struct bt_docker_lifeline *lifeline, int grace_ms)

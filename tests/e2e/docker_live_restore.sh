@@ -69,6 +69,14 @@ check "until somebody comes: up" berth up
 check "it is gone" eventually is_ended
 check "resume" berth resume witness --background
 check "it works" berth exec witness -- true
+kill -TERM "$DOCKER_PID"
+wait "$DOCKER_PID" 2>/dev/null
+export DOCKER_OPTIONS=
+docker_start_again
+says_why() { berth status witness | grep -q 'the container engine was stopped'; }
+check "the engine comes again without that setting: its containers end, and the agent says why" eventually says_why
+check "up" berth up
+check "resume" berth resume witness --background
 check "stop" berth stop witness
 check "rm" berth rm worker witness
 check "down" berth down
