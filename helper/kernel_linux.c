@@ -279,7 +279,7 @@ int bt_kernel_lease(struct bt_kernel *kernel, struct bt_lease_table table, const
         bt_link_discard(kernel, lease, ifindex);
         return error;
     }
-    error = bt_link_set_up(kernel, lease->slot);
+    error = bt_link_set(kernel, lease->slot, BT_LINK_UP);
     if (error < 0) {
         (void)bt_kernel_release(kernel, table, lease); /* the slot is dead now, and collected later */
         return error;
@@ -326,7 +326,7 @@ int bt_kernel_release(struct bt_kernel *kernel, struct bt_lease_table table, con
     int error = release_elements(kernel, table, slot);
     /* Down after the elements: it also waits for packets that are on their way, so that no flow is entered
      * behind the deletion of flows. A refusal is seen again by collect, which looks at the device itself. */
-    int link_error = bt_link_set_down(kernel, lease->slot, true);
+    int link_error = bt_link_set(kernel, lease->slot, BT_LINK_DEAD);
     /* None of its flows passes without its elements; collect deletes them, before the slot is leased again.
      */
     slot->has_flows = true;
@@ -349,7 +349,7 @@ static bool collect_slot(struct bt_kernel *kernel, struct bt_slot *slot, unsigne
         return false;
     if (bt_link_exists(kernel, slot->ifindex)) {
         /* Its group could not be set when it was released: then it goes with the next round. */
-        (void)!bt_link_set_down(kernel, slot->lease.slot, true);
+        (void)!bt_link_set(kernel, slot->lease.slot, BT_LINK_DEAD);
         return false;
     }
     *slot = (struct bt_slot){.state = BT_SLOT_CLEAN};
@@ -429,9 +429,9 @@ int bt_kernel_reserve_all(struct bt_kernel *kernel, struct bt_lease_table live, 
     }
     kernel->is_outdated = false;
     /* Refused: where bridges ask the table, it lets nothing through now. */
-    (void)!bt_link_set_bridges_down(kernel);
+    (void)!bt_link_set_all(kernel, BT_LINK_DOWN, true);
     /* Somebody may have written net.ipv4.ip_forward while nobody was told. Refused: the table decides. */
-    (void)!bt_link_settle_all(kernel);
+    (void)!bt_link_set_all(kernel, BT_LINK_SETTINGS, false);
     return 0;
 }
 
@@ -457,7 +457,7 @@ int bt_kernel_adopt(struct bt_kernel *kernel, struct bt_lease_table table, const
         return error;
     }
     /* Down, if the last helper ended in the middle of a repair, or by what a lessee may do to its device. */
-    return bt_link_set_up(kernel, lease->slot);
+    return bt_link_set(kernel, lease->slot, BT_LINK_UP);
 }
 
 int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease)
@@ -484,7 +484,7 @@ int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table, const 
         return error;
     }
     if (lease->kind == BT_KIND_BRIDGE)
-        error = bt_link_set_down(kernel, lease->slot, false);
+        error = bt_link_set(kernel, lease->slot, BT_LINK_DOWN);
     int flows_error = bt_flows_delete(kernel, &sealed);
     return error < 0 ? error : flows_error;
 }
@@ -525,7 +525,7 @@ int bt_kernel_verify(struct bt_kernel *kernel, struct bt_lease_table live)
 int bt_kernel_repair(struct bt_kernel *kernel, struct bt_lease_table live)
 {
     /* The rules are put right also when a link refuses to go down: that makes them more urgent. */
-    int down_error = bt_link_set_all(kernel, false);
+    int down_error = bt_link_set_all(kernel, BT_LINK_DOWN, false);
     int stranger_error = bt_link_disown_strangers(kernel);
     if (stranger_error > 0)
         stranger_error = bt_link_delete_dead(kernel);
@@ -537,6 +537,6 @@ int bt_kernel_repair(struct bt_kernel *kernel, struct bt_lease_table live)
     if (error == 0)
         error = bt_kernel_verify(kernel, live);
     if (error == 0)
-        error = bt_link_set_all(kernel, true);
+        error = bt_link_set_all(kernel, BT_LINK_UP, false);
     return error < 0 ? error : down_error;
 }

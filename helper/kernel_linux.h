@@ -277,16 +277,18 @@ int bt_link_create(struct bt_kernel *kernel, const struct bt_lease *lease, int *
                    int *ret_ifindex) BT_MUST_CHECK;
 /* Takes back what bt_link_create made, where closing the TAP does not. */
 void bt_link_discard(struct bt_kernel *kernel, const struct bt_lease *lease, int ifindex);
-/* Sets links up or down. With neighbours: a link that was down has lost its permanent ones. A sealed bridge
- * stays down. */
-int bt_link_set_up(struct bt_kernel *kernel, uint16_t slot) BT_MUST_CHECK;
-int bt_link_set_down(struct bt_kernel *kernel, uint16_t slot, bool is_dead) BT_MUST_CHECK;
-/* Sets all reserved bridges down: traffic between its ports does not ask the table on every host. */
-int bt_link_set_bridges_down(struct bt_kernel *kernel) BT_MUST_CHECK;
-int bt_link_set_all(struct bt_kernel *kernel, bool is_up) BT_MUST_CHECK;
-/* Writes the per-interface settings of all leased devices again. */
-int bt_link_settle_all(struct bt_kernel *kernel) BT_MUST_CHECK;
-/* Calls visit with what rtnetlink tells of one interface; 0: of all. */
+enum bt_link_change {
+    BT_LINK_UP, /* with neighbours: a link that was down has lost its permanent ones. A sealed bridge stays
+                   down */
+    BT_LINK_DOWN,
+    BT_LINK_DEAD,    /* down, and to be deleted */
+    BT_LINK_SETTINGS /* those of the interface, again */
+};
+int bt_link_set(struct bt_kernel *kernel, uint16_t slot, enum bt_link_change change) BT_MUST_CHECK;
+/* The same with all devices that are leased or reserved, or with the bridges among them: traffic between a
+ * bridge's ports does not ask the table on every host. */
+int bt_link_set_all(struct bt_kernel *kernel, enum bt_link_change change, bool is_for_bridges) BT_MUST_CHECK;
+/* Calls visit with what rtnetlink tells of one interface. */
 int bt_link_query(struct bt_kernel *kernel, int ifindex, bt_netlink_visit visit, void *context) BT_MUST_CHECK;
 /* Is the device of the lease there, and as it was made? -ENODEV, -EPERM. */
 int bt_link_check(struct bt_kernel *kernel, const struct bt_lease *lease, int ifindex) BT_MUST_CHECK;

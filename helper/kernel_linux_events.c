@@ -115,7 +115,7 @@ static void look_at_link(const struct nlmsghdr *message, struct findings *findin
             findings->is_drift = true;
         /* A container engine that starts sets its bridges up, sealed and reserved ones too. */
         if (message->nlmsg_type == RTM_NEWLINK && slot->is_down && (link->ifi_flags & IFF_UP) != 0 &&
-            bt_link_set_down(kernel, (uint16_t)i, !is_live) < 0)
+            bt_link_set(kernel, (uint16_t)i, is_live ? BT_LINK_DOWN : BT_LINK_DEAD) < 0)
             findings->is_drift = true;
         return;
     }
@@ -217,7 +217,7 @@ int bt_kernel_handle_events(struct bt_kernel *kernel, bool *ret_is_drift)
         return links;
     /* What could not be put right here is drift: the engine verifies, and repairs. */
     end_strangers(&findings, links > 0);
-    if ((findings.is_forwarding_touched || links > 0) && bt_link_settle_all(kernel) < 0)
+    if ((findings.is_forwarding_touched || links > 0) && bt_link_set_all(kernel, BT_LINK_SETTINGS, false) < 0)
         findings.is_drift = true;
     if ((findings.is_uplink_touched || findings.is_forwarding_touched || links > 0) &&
         bt_uplinks_refresh(kernel) < 0)

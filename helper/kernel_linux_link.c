@@ -193,16 +193,6 @@ static int device_configure(struct bt_kernel *kernel, const struct bt_lease *lea
     return error;
 }
 
-static int delete_dead_group(struct bt_kernel *kernel)
-{
-    struct bt_batch batch;
-    bt_batch_start(kernel, &batch);
-    struct nlmsghdr *message = link_message(&batch, RTM_DELLINK, 0);
-    mnl_attr_put_u32(message, IFLA_GROUP, BT_GROUP_DEAD);
-    int error = bt_batch_send_route(kernel, &batch);
-    return error == -ENODEV ? 0 : error;
-}
-
 void bt_link_discard(struct bt_kernel *kernel, const struct bt_lease *lease, int ifindex)
 {
     struct bt_batch batch;
@@ -211,10 +201,9 @@ void bt_link_discard(struct bt_kernel *kernel, const struct bt_lease *lease, int
     bt_batch_start(kernel, &batch);
     if (ifindex != 0)
         encode_down(&batch, ifindex, true);
-    /* What is refused is tried again by the next collect, or at the next start. Others that are dead may have
-     * ports; this one has none. */
+    /* What is refused is tried again by the next collect, or at the next start. */
     (void)!bt_batch_send_route(kernel, &batch);
-    (void)!(bt_kernel_dead_count(kernel) == 0 ? delete_dead_group(kernel) : bt_link_delete_dead(kernel));
+    (void)!bt_link_delete_dead(kernel);
 }
 
 int bt_link_create(struct bt_kernel *kernel, const struct bt_lease *lease, int *ret_tap_fd, int *ret_ifindex)
@@ -258,30 +247,37 @@ static void encode_slot_up(struct bt_kernel *kernel, struct bt_batch *batch, uin
     one->is_down = false;
 }
 
-int bt_link_set_up(struct bt_kernel *kernel, uint16_t slot)
+static void encode_change(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot,
+                          enum bt_link_change change)
 {
-    struct bt_batch batch;
-    bt_batch_start(kernel, &batch);
-    encode_slot_up(kernel, &batch, slot);
-    return bt_batch_send_route(kernel, &batch);
+    struct bt_slot *one = &kernel->slots[slot];
+    switch (change) {
+    case BT_LINK_UP:
+        encode_slot_up(kernel, batch, slot);
+        break;
+    case BT_LINK_SETTINGS:
+        put_settings(link_message(batch, RTM_NEWLINK, one->ifindex), &one->lease, kernel->has_ipv6);
+        break;
+    case BT_LINK_DOWN:
+    case BT_LINK_DEAD:
+        encode_down(batch, one->ifindex, change == BT_LINK_DEAD);
+        one->is_down = true;
+        break;
+    }
 }
 
-int bt_link_set_down(struct bt_kernel *kernel, uint16_t slot, bool is_dead)
+int bt_link_set(struct bt_kernel *kernel, uint16_t slot, enum bt_link_change change)
 {
     struct bt_batch batch;
     bt_batch_start(kernel, &batch);
-    encode_down(&batch, kernel->slots[slot].ifindex, is_dead);
-    kernel->slots[slot].is_down = true;
+    encode_change(kernel, &batch, slot, change);
     int error = bt_batch_send_route(kernel, &batch);
-    return error == -ENODEV ? 0 : error;
+    return error == -ENODEV && change != BT_LINK_UP ? 0 : error;
 }
-
-/* Appends what is wanted of one slot. */
-typedef void (*slot_encode)(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot);
 
 /* One device may be gone already: the others must not suffer, so each has its own message, and -ENODEV is no
  * error. */
-static int for_all_slots(struct bt_kernel *kernel, slot_encode encode)
+int bt_link_set_all(struct bt_kernel *kernel, enum bt_link_change change, bool is_for_bridges)
 {
     int first_error = 0;
     uint16_t slot = 0;
@@ -290,9 +286,10 @@ static int for_all_slots(struct bt_kernel *kernel, slot_encode encode)
         bt_batch_start(kernel, &batch);
         for (unsigned in_batch = 0; slot < kernel->config.pool.slots && in_batch < 64; slot++) {
             const struct bt_slot *one = &kernel->slots[slot];
-            if (one->state != BT_SLOT_LIVE && one->state != BT_SLOT_RESERVED)
+            if ((one->state != BT_SLOT_LIVE && one->state != BT_SLOT_RESERVED) ||
+                (is_for_bridges && one->lease.kind != BT_KIND_BRIDGE))
                 continue;
-            encode(kernel, &batch, slot);
+            encode_change(kernel, &batch, slot, change);
             in_batch++;
         }
         int error = bt_batch_send_route(kernel, &batch);
@@ -300,39 +297,6 @@ static int for_all_slots(struct bt_kernel *kernel, slot_encode encode)
             first_error = error;
     }
     return first_error;
-}
-
-static void encode_slot_down(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot)
-{
-    encode_down(batch, kernel->slots[slot].ifindex, false);
-    kernel->slots[slot].is_down = true;
-}
-
-static void encode_bridge_down(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot)
-{
-    if (kernel->slots[slot].lease.kind == BT_KIND_BRIDGE)
-        encode_slot_down(kernel, batch, slot);
-}
-
-static void encode_slot_settings(struct bt_kernel *kernel, struct bt_batch *batch, uint16_t slot)
-{
-    const struct bt_slot *one = &kernel->slots[slot];
-    put_settings(link_message(batch, RTM_NEWLINK, one->ifindex), &one->lease, kernel->has_ipv6);
-}
-
-int bt_link_set_all(struct bt_kernel *kernel, bool is_up)
-{
-    return for_all_slots(kernel, is_up ? encode_slot_up : encode_slot_down);
-}
-
-int bt_link_set_bridges_down(struct bt_kernel *kernel)
-{
-    return for_all_slots(kernel, encode_bridge_down);
-}
-
-int bt_link_settle_all(struct bt_kernel *kernel)
-{
-    return for_all_slots(kernel, encode_slot_settings);
 }
 
 /* ---- checking --------------------------------------------------------------------------------------- */
@@ -423,7 +387,7 @@ int bt_link_query(struct bt_kernel *kernel, int ifindex, bt_netlink_visit visit,
     struct bt_batch batch;
     struct ifinfomsg link = {.ifi_index = ifindex};
     bt_batch_start(kernel, &batch);
-    (void)bt_message(&batch, RTM_GETLINK, ifindex == 0 ? NLM_F_DUMP : 0, &link, sizeof(link));
+    (void)bt_message(&batch, RTM_GETLINK, 0, &link, sizeof(link));
     return bt_netlink_query(kernel, kernel->route_fd, &batch, visit, context);
 }
 
@@ -468,28 +432,20 @@ bool bt_link_exists(struct bt_kernel *kernel, int ifindex)
 
 #define DUMP_ATTEMPTS 16U
 
-/* What a dump found. Too large for the stack; one kernel instance a process. */
-static struct devices {
-    int ifindexes[BT_POOL_SLOTS_MAX];
+/* What a dump is looked through for, and what it found. Too large for the stack; one kernel instance a
+ * process.
+ */
+struct search {
+    const struct bt_kernel *kernel;
+    int bridge; /* whose ports that are up; 0: strangers */
+    int found[BT_POOL_SLOTS_MAX];
     size_t count;
-} bridges, ports, strangers;
-
-static void note(struct devices *devices, const struct nlmsghdr *message)
-{
-    if (devices->count < BT_ARRAY_LENGTH(devices->ifindexes))
-        devices->ifindexes[devices->count++] =
-            ((const struct ifinfomsg *)mnl_nlmsg_get_payload(message))->ifi_index;
-}
+};
 
 static bool is_link(const struct nlmsghdr *message)
 {
     return message->nlmsg_type == RTM_NEWLINK &&
            mnl_nlmsg_get_payload_len(message) >= sizeof(struct ifinfomsg);
-}
-
-static uint32_t group_of(struct bt_attributes walk)
-{
-    return bt_attribute_u32(bt_attribute_find(walk, IFLA_GROUP), 0);
 }
 
 static bool is_bridge(struct bt_attributes walk)
@@ -499,74 +455,86 @@ static bool is_bridge(struct bt_attributes walk)
                                      "bridge", sizeof("bridge"));
 }
 
-/* Links that change meanwhile, anybody's, interrupt the kernel's telling: it is asked again. */
-static int find_devices(struct bt_kernel *kernel, struct devices *devices, bt_netlink_visit visit,
-                        void *context)
+static bool is_port_up(const struct nlmsghdr *message, int bridge)
 {
+    if (!is_link(message))
+        return false;
+    const struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
+    struct bt_attributes walk = bt_attributes_of(message, sizeof(*link));
+    return (link->ifi_flags & IFF_UP) != 0 &&
+           bt_attribute_u32(bt_attribute_find(walk, IFLA_MASTER), 0) == (uint32_t)bridge;
+}
+
+static int note_found_link(const struct nlmsghdr *message, void *context)
+{
+    struct search *search = context;
+    bool is_wanted = search->bridge != 0 ? is_port_up(message, search->bridge)
+                                         : bt_link_is_stranger(search->kernel, message);
+    if (is_wanted && search->count < BT_ARRAY_LENGTH(search->found))
+        search->found[search->count++] =
+            ((const struct ifinfomsg *)mnl_nlmsg_get_payload(message))->ifi_index;
+    return 0;
+}
+
+/* Links that change meanwhile, anybody's, interrupt the kernel's telling: it is asked again. */
+static int find_links(struct bt_kernel *kernel, int bridge, struct search *search)
+{
+    struct bt_batch batch;
+    struct ifinfomsg link = {.ifi_index = 0};
     int error = -EINTR;
     for (unsigned attempt = 0; attempt < DUMP_ATTEMPTS && error == -EINTR; attempt++) {
-        devices->count = 0;
-        error = bt_link_query(kernel, 0, visit, context);
+        search->kernel = kernel;
+        search->bridge = bridge;
+        search->count = 0;
+        bt_batch_start(kernel, &batch);
+        struct nlmsghdr *message = bt_message(&batch, RTM_GETLINK, NLM_F_DUMP, &link, sizeof(link));
+        if (bridge != 0) /* the kernel tells less then; what it tells is looked at all the same */
+            mnl_attr_put_u32(message, IFLA_MASTER, (uint32_t)bridge);
+        error = bt_netlink_query(kernel, kernel->route_fd, &batch, note_found_link, search);
     }
     return error;
 }
 
-static int note_dead_bridge(const struct nlmsghdr *message, void *context)
-{
-    (void)context;
-    if (!is_link(message))
-        return 0;
-    struct bt_attributes walk = bt_attributes_of(message, sizeof(struct ifinfomsg));
-    if (group_of(walk) == BT_GROUP_DEAD && is_bridge(walk))
-        note(&bridges, message);
-    return 0;
-}
-
-static int note_port(const struct nlmsghdr *message, void *context)
-{
-    (void)context;
-    if (!is_link(message) ||
-        (((const struct ifinfomsg *)mnl_nlmsg_get_payload(message))->ifi_flags & IFF_UP) == 0)
-        return 0;
-    struct bt_attributes walk = bt_attributes_of(message, sizeof(struct ifinfomsg));
-    uint32_t master = bt_attribute_u32(bt_attribute_find(walk, IFLA_MASTER), 0);
-    for (size_t i = 0; i < bridges.count; i++) {
-        if ((uint32_t)bridges.ifindexes[i] == master)
-            note(&ports, message);
-    }
-    return 0;
-}
-
 /* A bridge that is deleted lets go of its ports, and they stay up: a container that still runs, because its
  * engine does not hear, would then have a line to the host by an interface that no rule of ours is about. */
-static int set_ports_down(struct bt_kernel *kernel)
+static int set_ports_down(struct bt_kernel *kernel, int bridge)
 {
-    ports.count = 0;
-    int error = find_devices(kernel, &bridges, note_dead_bridge, NULL);
+    static struct search ports;
+    int error;
     do {
         struct bt_batch batch;
-        if (error == 0 && bridges.count > 0)
-            error = find_devices(kernel, &ports, note_port, NULL);
+        error = find_links(kernel, bridge, &ports);
         bt_batch_start(kernel, &batch);
         for (size_t i = 0; i < ports.count; i++)
-            (void)flags_message(&batch, ports.ifindexes[i], false);
-        if (error == 0 && ports.count > 0)
+            (void)flags_message(&batch, ports.found[i], false);
+        if (error == 0)
             error = bt_batch_send_route(kernel, &batch);
         error = error == -ENODEV ? 0 : error;
-    } while (error == 0 && ports.count == BT_ARRAY_LENGTH(ports.ifindexes));
+    } while (error == 0 && ports.count == BT_ARRAY_LENGTH(ports.found));
     return error;
 }
 
 int bt_link_delete_dead(struct bt_kernel *kernel)
 {
-    int error = set_ports_down(kernel);
-    return error < 0 ? error : delete_dead_group(kernel);
+    struct bt_batch batch;
+    for (uint16_t slot = 0; slot < kernel->config.pool.slots; slot++) {
+        const struct bt_slot *one = &kernel->slots[slot];
+        bool is_dead = one->state == BT_SLOT_DEAD || one->state == BT_SLOT_STUCK;
+        int error = is_dead && one->lease.kind == BT_KIND_BRIDGE ? set_ports_down(kernel, one->ifindex) : 0;
+        if (error < 0)
+            return error;
+    }
+    bt_batch_start(kernel, &batch);
+    struct nlmsghdr *message = link_message(&batch, RTM_DELLINK, 0);
+    mnl_attr_put_u32(message, IFLA_GROUP, BT_GROUP_DEAD);
+    int error = bt_batch_send_route(kernel, &batch);
+    return error == -ENODEV ? 0 : error;
 }
 
-/* Devices of ours that no slot knows. Of the live group: left by a helper that died before it wrote the
- * elements. Bridges by their name: a container engine that starts makes those of its networks anew, also
- * where the lease ended while it was not there to be told, and never deletes them since it did not make the
- * first. */
+/* Devices of ours that no slot knows. Of our groups: left by a helper that died before it wrote the elements,
+ * or before it deleted what was dead. Bridges by their name: a container engine that starts makes those of
+ * its networks anew, also where the lease ended while it was not there to be told, and never deletes them
+ * since it did not make the first. */
 static bool is_known(const struct bt_kernel *kernel, int ifindex)
 {
     for (size_t slot = 0; slot < BT_POOL_SLOTS_MAX; slot++) {
@@ -598,26 +566,23 @@ bool bt_link_is_stranger(const struct bt_kernel *kernel, const struct nlmsghdr *
         return false;
     const struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
     struct bt_attributes walk = bt_attributes_of(message, sizeof(struct ifinfomsg));
-    bool is_made_by_us =
-        group_of(walk) == BT_GROUP_LIVE &&
-        is_payload(bt_attribute_find(walk, IFLA_IFNAME), BT_TAP_PREFIX, sizeof(BT_TAP_PREFIX) - 1);
+    uint32_t group = bt_attribute_u32(bt_attribute_find(walk, IFLA_GROUP), 0);
+    bool is_made_by_us = group == BT_GROUP_DEAD ||
+                         (group == BT_GROUP_LIVE && is_payload(bt_attribute_find(walk, IFLA_IFNAME),
+                                                               BT_TAP_PREFIX, sizeof(BT_TAP_PREFIX) - 1));
     return (is_made_by_us || (has_bridge_name(walk) && is_bridge(walk))) &&
            !is_known(kernel, link->ifi_index);
-}
-
-static int note_stranger(const struct nlmsghdr *message, void *context)
-{
-    if (bt_link_is_stranger(context, message))
-        note(&strangers, message);
-    return 0;
 }
 
 int bt_link_disown(struct bt_kernel *kernel, int ifindex)
 {
     struct bt_batch batch;
+    int error = set_ports_down(kernel, ifindex);
+    if (error < 0)
+        return error;
     bt_batch_start(kernel, &batch);
     encode_down(&batch, ifindex, true);
-    int error = bt_batch_send_route(kernel, &batch);
+    error = bt_batch_send_route(kernel, &batch);
     if (error == -ENODEV)
         return 0;
     return error < 0 ? error : 1;
@@ -625,13 +590,12 @@ int bt_link_disown(struct bt_kernel *kernel, int ifindex)
 
 int bt_link_disown_strangers(struct bt_kernel *kernel)
 {
-    struct bt_batch batch;
-    int error = find_devices(kernel, &strangers, note_stranger, kernel);
-    if (error < 0)
-        return error;
-    bt_batch_start(kernel, &batch);
-    for (size_t i = 0; i < strangers.count; i++)
-        encode_down(&batch, strangers.ifindexes[i], true);
-    error = bt_batch_send_route(kernel, &batch);
-    return error < 0 && error != -ENODEV ? error : (int)strangers.count;
+    static struct search strangers;
+    int count = 0;
+    int error = find_links(kernel, 0, &strangers);
+    for (size_t i = 0; i < strangers.count && error >= 0; i++) {
+        error = bt_link_disown(kernel, strangers.found[i]);
+        count += error > 0;
+    }
+    return error < 0 ? error : count;
 }

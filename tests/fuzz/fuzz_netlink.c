@@ -222,7 +222,7 @@ static int write_state(void)
 {
     struct bt_batch batch;
     bt_transaction_start(&kernel, &batch);
-    bt_state_write(&kernel, &batch, 301);
+    bt_state_write(&kernel, &batch);
     return bt_transaction_commit(&kernel, &batch);
 }
 
@@ -241,7 +241,7 @@ static int ask(uint8_t what)
     case 0:
         return write_state();
     case 1:
-        return bt_link_set_up(&kernel, 0);
+        return bt_link_set(&kernel, 0, BT_LINK_UP);
     case 2:
         return bt_set_dump(&kernel, (enum bt_set)(what % BT_SET_MAX), look, NULL);
     case 3:

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "helper/kernel_linux.h"
 #include "tests/netns/bridges_fixture.h"
 
 static void t_no_ipv6(void **state)
@@ -66,6 +67,7 @@ static void t_slot_reuse_inherits_nothing(void **state)
     assert_false(is_up(&crew.agent));
     collect();
     assert_int_equal(if_nametoindex("berthd0"), 0);
+    assert_int_equal(run(-1, "! ip -o link show up nomaster type veth | grep -q port"), 0);
     container_lease(&crew.agent, 0, BT_ROLE_AGENT, BOB);
     connect_container(crew.other_gateway.namespace_fd, &crew.agent, true);
     assert_int_not_equal(if_nametoindex("berthd0"), index);
@@ -219,21 +221,39 @@ static void t_other_bridges_are_their_owners(void **state)
     assert_int_equal(run(-1, "ip link del berthd14"), 0);
 }
 
+/* A bridge that is deleted lets go of its ports as they are: they are set down before. */
+static void make_stranger(void)
+{
+    assert_int_equal(run(-1, "ip link add lone type veth peer name other && ip link set other up && "
+                             "ip link add berthd13 type bridge && ip link set lone master berthd13 up && "
+                             "ip link set berthd13 up"),
+                     0);
+}
+
+static void assert_taken_away(void)
+{
+    assert_int_equal(if_nametoindex("berthd13"), 0);
+    assert_int_equal(run(-1, "! ip -o link show up | grep -q ' lone@' && ip link del lone"), 0);
+}
+
 /* While the helper does not run, or does not listen: its start, the end of a flood of events and a repair
  * look for such. */
 static void t_bridges_without_a_lease_are_looked_for(void **state)
 {
-    static const char *const make = "ip link add berthd13 type bridge && ip link set berthd13 up";
     struct guest *const all[] = {&crew.gateway,     &crew.orchestrator,  &crew.agent,
                                  &crew.other_agent, &crew.other_gateway, &crew.sibling};
     (void)state;
     assert_false(handle_events());
-    assert_int_equal(run(-1, "%s", make), 0);
+    make_stranger();
     assert_int_equal(bt_kernel_repair(test.kernel, table_without(NULL)), 0);
-    assert_int_equal(if_nametoindex("berthd13"), 0);
-    assert_int_equal(run(-1, "%s", make), 0);
+    assert_taken_away();
+    make_stranger();
     restart(6, 0);
-    assert_int_equal(if_nametoindex("berthd13"), 0);
+    assert_taken_away();
+    make_stranger(); /* left dead, by a helper that ended before it deleted */
+    assert_int_equal(run(-1, "ip link set berthd13 down && ip link set berthd13 group %u", BT_GROUP_DEAD), 0);
+    restart(6, 0);
+    assert_taken_away();
     assert_int_equal(bt_kernel_reserve_all(test.kernel, table_without(NULL), 99), 0);
     for (size_t i = 0; i < BT_ARRAY_LENGTH(all); i++)
         guest_forget(all[i]);
@@ -244,10 +264,10 @@ static void t_bridges_without_a_lease_are_looked_for(void **state)
                              "echo link set flood up; echo link set flood down; done; echo link del flood) | "
                              "ip -batch -"),
                      0);
-    assert_int_equal(run(-1, "%s", make), 0);
+    make_stranger();
     assert_false(handle_events());
     assert_true(taken_away > 0);
-    assert_int_equal(if_nametoindex("berthd13"), 0);
+    assert_taken_away();
 }
 
 int main(int argc, char **argv)
