@@ -171,6 +171,11 @@ int bt_state_read(const struct bt_element *element, uint32_t *ret_high_water)
 
 /* ---- elements of no lease --------------------------------------------------------------------------- */
 
+static void visit_number(const struct bt_element_visitor *visitor, enum bt_set set, uint32_t number)
+{
+    visit_key(visitor, set, &number);
+}
+
 static void visit_port(const struct bt_element_visitor *visitor, uint8_t protocol, uint16_t port)
 {
     uint16_t network_order = htons(port);
@@ -189,9 +194,9 @@ static void constant_elements(const struct bt_kernel *kernel, const struct bt_el
     bt_state_element(kernel->high_water, &state);
     visitor->visit(visitor->context, &state);
     for (size_t i = 0; i < kernel->borrowed_count; i++)
-        visit_key(visitor, BT_SET_BORROWED, &(uint32_t){(uint32_t)kernel->borrowed[i]});
+        visit_number(visitor, BT_SET_BORROWED, (uint32_t)kernel->borrowed[i]);
     for (size_t i = 0; i < kernel->config.resolver_count; i++)
-        visit_key(visitor, BT_SET_RESOLVERS, &(uint32_t){htonl(kernel->config.resolvers[i])});
+        visit_number(visitor, BT_SET_RESOLVERS, htonl(kernel->config.resolvers[i]));
     for (size_t i = 0; i < BT_ARRAY_LENGTH(tcp_ports); i++)
         visit_port(visitor, IPPROTO_TCP, tcp_ports[i]);
     visit_port(visitor, IPPROTO_UDP, BT_GATEWAY_PORT_DNS);
