@@ -94,6 +94,17 @@ static struct bt_guest_identity of_pair(const struct bt_guest_identity *identity
     return (struct bt_guest_identity){identity->state, identity->environment, role, bt_guest_role_name(role)};
 }
 
+/* An engine that gives no addresses leaves that to berth-init. Only a gateway has a way out. */
+static int set_addresses(const struct bt_docker *docker, const struct bt_guest_identity *identity,
+                         uint32_t router, struct bt_error *error)
+{
+    char name[BT_DOCKER_NAME_SIZE];
+    if (!docker->is_podman)
+        return 0;
+    bt_docker_name(identity, name);
+    return bt_podman_set_addresses(docker, name, identity->role == BT_GUEST_GATEWAY ? router : 0, error);
+}
+
 /* The gateway into an agent's network; for a gateway, itself into the network of its orchestrator. */
 static int join_gateway(const struct bt_docker *docker, const struct bt_guest_identity *identity,
                         uint32_t address, struct bt_error *error)
@@ -101,7 +112,10 @@ static int join_gateway(const struct bt_docker *docker, const struct bt_guest_id
     struct bt_guest_identity gateway = of_pair(identity, BT_GUEST_GATEWAY);
     struct bt_guest_identity orchestrator = of_pair(identity, BT_GUEST_ORCHESTRATOR);
     const struct bt_guest_identity *network = identity->role == BT_GUEST_GATEWAY ? &orchestrator : identity;
-    return bt_docker_network_join(docker, network, &gateway, (address & ~7U) + 2, error);
+    int result = bt_docker_network_join(docker, network, &gateway, (address & ~7U) + 2, error);
+    if (result < 0 || identity->role == BT_GUEST_GATEWAY) /* which does not run yet */
+        return result;
+    return set_addresses(docker, &gateway, 0, error);
 }
 
 static int prove_engine(const struct bt_guest_plan *plan, struct bt_error *error)
@@ -163,6 +177,8 @@ static int bring_up(struct bt_guest *guest, const struct bt_guest_plan *plan, st
         result = start_container(guest, plan, engine.is_live_restoring, error);
     if (result == 0)
         result = prove_engine(plan, error);
+    if (result == 0)
+        result = set_addresses(&guest->docker, &plan->identity, plan->lease->host_address, error);
     return result < 0 ? result : bt_docker_lifeline_start(guest->lifeline, plan, error);
 }
 
@@ -251,6 +267,11 @@ static int build(const struct bt_build *request, struct bt_error *error)
 {
     struct bt_docker docker;
     int result = bt_docker_connect(&docker, error);
+    if (result == 0 && docker.is_podman)
+        return bt_fail(
+            error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP,
+            "start Docker beside it and name its socket in DOCKER_HOST, or use an image of a recipe",
+            "images of a Dockerfile are built by Docker's builder, and the container engine is podman");
     return result < 0 ? result : bt_docker_build(&docker, request, error);
 }
 

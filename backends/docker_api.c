@@ -10,8 +10,16 @@
 #include "lib/http.h"
 
 #define ANSWER_MAX (32UL * 1024 * 1024)
+#define LIBPOD_VERSION "4.0.0"
 #define CALL_TIMEOUT_MS                                                                                      \
     120000L /* an engine under load takes its time; a stuck one is not waited for for ever */
+
+/* podman's own API has versions of its own. */
+static char *full_path(const struct bt_docker *docker, const char *path)
+{
+    bool is_podmans = strncmp(path, "/libpod/", 8) == 0;
+    return bt_string_format("/v%s%s", is_podmans ? LIBPOD_VERSION : docker->version, path);
+}
 
 static void clean(char *text)
 {
@@ -44,7 +52,7 @@ static const char *hint_of(const char *message, int *code)
     if (has(message, "iptables") || has(message, "chain/target/match"))
         return "the engine's own firewall rules are gone or were changed, as by nft flush ruleset: have an "
                "administrator restart it (systemctl restart docker), which makes them again";
-    return "see the engine's log (journalctl -u docker), and berth doctor";
+    return "see the engine's log (journalctl -u docker, or -u podman), and berth doctor";
 }
 
 int bt_docker_fail(long status, const char *answer, size_t length, struct bt_error *error)
@@ -68,7 +76,7 @@ int bt_docker_fail(long status, const char *answer, size_t length, struct bt_err
 int bt_docker_call(const struct bt_docker *docker, const char *method, const char *path, json_t *body,
                    json_t **ret_answer, struct bt_error *error)
 {
-    bt_auto_free char *full = bt_string_format("/v%s%s", docker->version, path);
+    bt_auto_free char *full = full_path(docker, path);
     bt_auto_free char *text = body == NULL ? NULL : json_dumps(body, JSON_COMPACT);
     bt_auto_buffer answer = {0};
     long status = 0;
@@ -103,7 +111,7 @@ int bt_docker_call(const struct bt_docker *docker, const char *method, const cha
 int bt_docker_transfer(const struct bt_docker *docker, const struct bt_http_request *request,
                        struct bt_buffer *ret_answer, struct bt_error *error)
 {
-    bt_auto_free char *full = bt_string_format("/v%s%s", docker->version, request->path);
+    bt_auto_free char *full = full_path(docker, request->path);
     bt_auto_buffer own = {0};
     struct bt_buffer *answer = ret_answer != NULL ? ret_answer : &own;
     struct bt_http_request whole = *request;
@@ -118,7 +126,7 @@ int bt_docker_transfer(const struct bt_docker *docker, const struct bt_http_requ
 int bt_docker_stream(const struct bt_docker *docker, const char *path, const json_t *body, int *ret_fd,
                      struct bt_error *error)
 {
-    bt_auto_free char *full = bt_string_format("/v%s%s", docker->version, path);
+    bt_auto_free char *full = full_path(docker, path);
     bt_auto_free char *text = body == NULL ? NULL : json_dumps(body, JSON_COMPACT);
     bt_auto_buffer answer = {0};
     long status = 0;

@@ -89,11 +89,11 @@ static void add_limits(json_t *host, const struct bt_guest_plan *plan, const str
                               json_pack("[o, o]", limit("core", 0), limit("nofile", DESCRIPTORS_MAX)));
 }
 
-/* The system calls of docker_seccomp.json and no other; the engine takes the profile's text, not its name. */
-static int read_profile(char **ret_option, struct bt_error *error)
+/* The system calls of docker_seccomp.json and no other; Docker takes the profile's text, podman its name. */
+static int read_profile(char ret_path[512], char **ret_option, struct bt_error *error)
 {
-    char path[512];
     bt_auto_buffer text = {0};
+    char *path = ret_path;
     int result = bt_data_path("backends/docker_seccomp.json", "share/berth/docker_seccomp.json", path, error);
     if (result == 0)
         result = bt_file_read(path, PROFILE_MAX, &text, error);
@@ -164,28 +164,41 @@ static json_t *container_document(const struct bt_guest_plan *plan, const struct
                      "MacAddress", mac);
 }
 
+static int create(const struct bt_docker *docker, const char *name, const struct bt_guest_plan *plan,
+                  json_t *document, const char *profile_path, struct bt_error *error)
+{
+    bt_auto_free char *path = bt_string_format("/containers/create?name=%s", name);
+    if (!docker->is_podman)
+        return bt_docker_call(docker, "POST", path, json_incref(document), NULL, error);
+    int result = bt_podman_volumes_make(docker, document, error);
+    return result < 0 ? result
+                      : bt_docker_call(docker, "POST", "/libpod/containers/create",
+                                       bt_podman_container(plan, name, profile_path, document), NULL, error);
+}
+
 int bt_docker_container_create(const struct bt_docker *docker, const struct bt_guest_plan *plan,
                                const struct bt_docker_engine *engine, struct bt_error *error)
 {
     char name[BT_DOCKER_NAME_SIZE];
     char image[BT_DOCKER_NAME_SIZE];
     bt_docker_name(&plan->identity, name);
+    char profile_path[512];
     bt_auto_free char *profile = NULL;
     int result = bt_docker_image_name(plan->identity.state, plan->root, image, error);
     if (result == 0)
-        result = read_profile(&profile, error);
+        result = read_profile(profile_path, &profile, error);
     if (result < 0)
         return result;
-    bt_auto_free char *path = bt_string_format("/containers/create?name=%s", name);
     bt_auto_free char *stale = bt_string_format("/containers/%s?force=1&v=0", name);
+    json_t *document = container_document(plan, engine, name, image, profile);
     struct bt_error first = {0};
-    result = bt_docker_call(docker, "POST", path, container_document(plan, engine, name, image, profile),
-                            NULL, &first);
-    if (result == -EEXIST) { /* what an earlier guest of this name left */
+    result = create(docker, name, plan, document, profile_path, &first);
+    if (result < 0 &&
+        (result == -EEXIST || docker->is_podman)) { /* what an earlier guest of this name left */
         (void)bt_docker_call(docker, "DELETE", stale, NULL, NULL, NULL);
-        result = bt_docker_call(docker, "POST", path, container_document(plan, engine, name, image, profile),
-                                NULL, &first);
+        result = create(docker, name, plan, document, profile_path, &first);
     }
+    json_decref(document);
     if (result < 0) {
         *error = first;
         return bt_error_prefix(error, "cannot make the container");

@@ -37,8 +37,6 @@ static unsigned minor_of(const json_t *document, const char *key)
     return (unsigned)minor;
 }
 
-/* podman answers as Docker does, but refuses a network whose subnet an interface of the host has already: it
- * cannot be pointed at a bridge of berth-helper's, whose address is there before anything uses it. */
 static bool is_podman(const json_t *document)
 {
     size_t index;
@@ -61,12 +59,7 @@ static int choose_version(struct bt_docker *docker, const json_t *document, stru
         return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EPROTO,
                        "set DOCKER_HOST to a container engine's socket",
                        "what answers at %s is no container engine", docker->socket_path);
-    if (is_podman(document))
-        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP,
-                       "start Docker beside it and name its socket in DOCKER_HOST, or use --backend qemu",
-                       "the container engine at %s is podman (version %.30s), which cannot use a bridge that "
-                       "is there already, as berth-helper's are",
-                       docker->socket_path, version == NULL ? "unknown" : version);
+    docker->is_podman = is_podman(document);
     if (newest < API_OLDEST_MINOR)
         return bt_fail(
             error, BT_EXIT_INFRASTRUCTURE, EPROTO, "upgrade to Docker 20.10 or later",
@@ -137,6 +130,7 @@ int bt_docker_engine(const struct bt_docker *docker, struct bt_docker_engine *re
         return result;
     const json_t *runsc = json_object_get(json_object_get(info, "Runtimes"), BT_DOCKER_GVISOR);
     struct bt_docker_engine engine = {
+        .is_podman = docker->is_podman,
         .is_rootless = list_has(json_object_get(info, "SecurityOptions"), "name=rootless"),
         .has_runsc = runsc != NULL,
         .is_runsc_unlimited = ignores_limits(runsc),
@@ -149,8 +143,9 @@ int bt_docker_engine(const struct bt_docker *docker, struct bt_docker_engine *re
     const char *system = json_string_value(json_object_get(info, "OperatingSystem"));
     engine.is_desktop = system != NULL && strstr(system, "Docker Desktop") != NULL;
     json_decref(info);
+    result = docker->is_podman ? bt_podman_engine(docker, &engine, error) : 0;
     *ret_engine = engine;
-    return 0;
+    return result;
 }
 
 int bt_docker_accounts_check(struct bt_error *error)
@@ -183,5 +178,12 @@ int bt_docker_engine_check(const struct bt_docker_engine *engine, struct bt_erro
             error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP, hint,
             "this container engine is Docker Desktop: its networks are in a virtual machine, where "
             "berth-helper's rules do not hold");
+    if (engine->is_cni)
+        return bt_fail(
+            error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP,
+            "install netavark, have an administrator set network_backend = \"netavark\" in "
+            "/etc/containers/containers.conf, then: podman system reset; or use --backend qemu",
+            "this container engine is podman with CNI's networks, which cannot use a bridge that is there "
+            "already, as berth-helper's are");
     return 0;
 }

@@ -19,7 +19,7 @@
 #include "vm/container_protocol.h"
 #include "vm/trust_stores.h"
 
-#define FORM_VERSION "6" /* of what is added below; a new one makes new images */
+#define FORM_VERSION "7" /* of what is added below; a new one makes new images */
 #define TAG_LENGTH 20
 #define STACK_SIZE (256UL * 1024)
 #define FOLDER_COUNT 12U
@@ -69,12 +69,15 @@ static size_t list_additions(const struct source *source, struct bt_image_additi
                              char (*targets)[64])
 {
     /* What berth keeps of a workspace in an agent, or the registry of an orchestrator. */
-    unsigned keeper = strcmp(source->image->name, "infra") == 0 ? BT_DOCKER_ORCHESTRATOR_ID : 0;
+    bool is_infra = strcmp(source->image->name, "infra") == 0;
+    unsigned keeper = is_infra ? BT_DOCKER_ORCHESTRATOR_ID : 0;
+    /* Whose user is not root, and a runtime gives the mount there the mode that the folder has. */
+    unsigned run_mode = is_infra ? 01777 : 0755;
     const struct {
         const char *path;
         unsigned mode, owner;
     } folders[FOLDER_COUNT] = {
-        {"berth", 0755, 0}, {"berth/bin", 0755, 0}, {"run", 0755, 0},     {"tmp", 01777, 0},
+        {"berth", 0755, 0}, {"berth/bin", 0755, 0}, {"run", run_mode, 0}, {"tmp", 01777, 0},
         {"proc", 0555, 0},  {"sys", 0555, 0},       {"dev", 0755, 0},     {"etc", 0755, 0},
         {"var", 0755, 0},   {"var/tmp", 01777, 0},  {"var/lib", 0755, 0}, {"var/lib/berth", 0755, keeper},
     };
@@ -84,6 +87,9 @@ static size_t list_additions(const struct source *source, struct bt_image_additi
             .path = folders[count].path, .mode = folders[count].mode, .owner = folders[count].owner};
     ret_additions[count++] = (struct bt_image_addition){
         .path = "berth/bin/berth-init", .host_path = source->init_path, .mode = 0755};
+    /* Docker lays its own over it; podman's would have all names that the host's has. */
+    ret_additions[count++] = (struct bt_image_addition){
+        .path = "etc/hosts", .text = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n", .mode = 0644};
     ret_additions[count++] = (struct bt_image_addition){
         .path = "etc/ld.so.preload", .link_target = BT_CONTAINER_PRELOAD, .mode = 0777};
     for (size_t i = 0; i < BT_ARRAY_LENGTH(bt_trust_stores); i++) {
@@ -97,7 +103,7 @@ static size_t list_additions(const struct source *source, struct bt_image_additi
 static void *make_tar(void *argument)
 {
     struct source *source = argument;
-    struct bt_image_addition additions[FOLDER_COUNT + 2 + BT_ARRAY_LENGTH(bt_trust_stores)];
+    struct bt_image_addition additions[FOLDER_COUNT + 3 + BT_ARRAY_LENGTH(bt_trust_stores)];
     char targets[BT_ARRAY_LENGTH(bt_trust_stores)][64];
     sigset_t broken_pipe;
     (void)sigemptyset(&broken_pipe);
@@ -107,7 +113,8 @@ static void *make_tar(void *argument)
                                                     .addition_count =
                                                         list_additions(source, additions, targets),
                                                     .from_id = BT_GUEST_AGENT_ID,
-                                                    .to_id = BT_DOCKER_AGENT_ID};
+                                                    .to_id = BT_DOCKER_AGENT_ID,
+                                                    .own_folder = "berth"};
     source->result = bt_image_export(source->image, &options, source->write_fd, &source->error);
     bt_fd_close(&source->write_fd);
     return NULL;
@@ -158,14 +165,15 @@ static int check_answer(const struct bt_buffer *answer, struct bt_error *error)
 static int import(const struct bt_docker *docker, const char *name, const char *digest, const char *owner,
                   struct source *source, struct bt_error *error)
 {
-    bt_auto_free char *repository = bt_string_copy(name);
-    char *tag = strchr(repository, ':');
+    const char *tag = strchr(name, ':');
     bt_auto_buffer answer = {0};
-    *tag++ = '\0';
-    bt_auto_free char *path =
-        bt_string_format("/images/create?fromSrc=-&repo=%s&tag=%s&changes=LABEL%%20" BT_DOCKER_LABEL_IMAGE
-                         "%%3D%s%%20" BT_DOCKER_LABEL_OWNER "%%3D%s",
-                         repository, tag, digest, owner);
+    bt_auto_free char *labels = bt_string_format("changes=LABEL%%20" BT_DOCKER_LABEL_IMAGE
+                                                 "%%3D%s&changes=LABEL%%20" BT_DOCKER_LABEL_OWNER "%%3D%s",
+                                                 digest, owner);
+    bt_auto_free char *path = docker->is_podman
+                                  ? bt_podman_import_path(name, labels)
+                                  : bt_string_format("/images/create?fromSrc=-&repo=%.*s&tag=%s&%s",
+                                                     (int)(tag - name), name, tag + 1, labels);
     const struct bt_http_request request = {.method = "POST",
                                             .path = path,
                                             .content_type = "application/x-tar",
@@ -220,7 +228,7 @@ static void remove_older(const struct bt_docker *docker, const char *name)
         json_array_foreach(json_object_get(image, "RepoTags"), place, other)
         {
             const char *text = json_string_value(other);
-            if (text == NULL || strcmp(text, name) == 0)
+            if (text == NULL || strcmp(text, name) == 0 || bt_podman_is_name(text, name))
                 continue;
             bt_auto_free char *old = bt_string_format("/images/%s", text);
             (void)bt_docker_call(docker, "DELETE", old, NULL, NULL, NULL);

@@ -23,6 +23,7 @@
 struct bt_docker {
     char socket_path[256];
     char version[16]; /* of the API, as in paths: "1.41" */
+    bool is_podman;   /* see docker_podman.c */
 };
 
 /* Who runs in containers. The host's kernel knows no other users than the host's own, so these are no account
@@ -34,7 +35,8 @@ struct bt_docker {
 
 /* What /info says about an engine. */
 struct bt_docker_engine {
-    bool is_rootless, is_desktop;
+    bool is_rootless, is_desktop, is_podman;
+    bool is_cni;                                  /* podman with other networks than netavark's */
     bool is_live_restoring;                       /* its containers outlive it ("live-restore") */
     bool has_runsc;                               /* the runtime below */
     bool is_runsc_unlimited;                      /* which holds none of the limits */
@@ -54,10 +56,11 @@ int bt_docker_engine_check(const struct bt_docker_engine *engine, struct bt_erro
 /* Whether the host has given one of the ids above to somebody, who could then reach into containers. */
 int bt_docker_accounts_check(struct bt_error *error);
 
-/* One call. path is below the version ("/containers/x/start"); body (may be NULL) is taken over. The answer
- * of a success (below 400) goes to *ret_answer when that is not NULL (NULL for an empty one; owned by the
- * caller). Errors: -ENOENT no such object, -EEXIST it is there already or busy, -ENOSPC no space or no free
- * address, -EACCES, -EINVAL refused as wrong, -EIO others; the message holds what the engine said. */
+/* One call. path is below the version ("/containers/x/start", "/libpod/info" of podman's own API); body (may
+ * be NULL) is taken over. The answer of a success (below 400) goes to *ret_answer when that is not NULL (NULL
+ * for an empty one; owned by the caller). Errors: -ENOENT no such object, -EEXIST it is there already or
+ * busy, -ENOSPC no space or no free address, -EACCES, -EINVAL refused as wrong, -EIO others; the message
+ * holds what the engine said. */
 int bt_docker_call(const struct bt_docker *docker, const char *method, const char *path, json_t *body,
                    json_t **ret_answer, struct bt_error *error);
 /* One whose bodies are streams: request without a socket, its path below the version. ret_answer: of a
@@ -180,6 +183,37 @@ struct bt_docker_lifeline *bt_docker_lifeline_close(struct bt_docker_lifeline *l
 /* Removes container, network and (has_volumes) volumes of a guest, whatever of them is there. */
 int bt_docker_remove(const struct bt_docker *docker, const struct bt_guest_identity *identity,
                      bool has_volumes, struct bt_error *error);
+
+/* ---- commands in a container ---- */
+#define BT_DOCKER_EXEC_SIZE 80
+/* body is taken over. */
+int bt_docker_exec_create(const struct bt_docker *docker, const char *container, json_t *body,
+                          char ret_exec[BT_DOCKER_EXEC_SIZE], struct bt_error *error);
+int bt_docker_exec_start(const struct bt_docker *docker, const char *exec, int *ret_fd,
+                         struct bt_error *error);
+/* Of one whose stream has ended; -ESRCH when nobody knows. */
+int bt_docker_exec_status(const struct bt_docker *docker, const char *exec);
+
+/* ---- podman ---- */
+/* A network without addresses on the bridge; labels is taken over. */
+json_t *bt_podman_network(const char *name, const char *bridge, bool is_internal, json_t *labels);
+/* Has berth-init in a container that runs set the addresses of its interfaces, and (router != 0) its way to
+ * everything else: the one command of berth's that has a capability. Nothing of an agent may run there. */
+int bt_podman_set_addresses(const struct bt_docker *docker, const char *container, uint32_t router,
+                            struct bt_error *error);
+/* The same container as that document of Docker's says, for podman's own API. */
+json_t *bt_podman_container(const struct bt_guest_plan *plan, const char *name, const char *profile_path,
+                            const json_t *docker);
+/* Those of that document that are not there yet. */
+int bt_podman_volumes_make(const struct bt_docker *docker, const json_t *container, struct bt_error *error);
+/* After a failed disconnection: removes the container if podman can say nothing of it any more. */
+void bt_podman_remove_broken(const struct bt_docker *docker, const char *container);
+/* Where an image of that name is imported, with that query; the caller frees it. */
+char *bt_podman_import_path(const char *name, const char *query);
+/* Whether podman means by text the image that berth calls name. */
+bool bt_podman_is_name(const char *text, const char *name);
+/* What only its own API tells. */
+int bt_podman_engine(const struct bt_docker *docker, struct bt_docker_engine *engine, struct bt_error *error);
 
 /* See bt_backend.enumerate. */
 int bt_docker_enumerate(const struct bt_docker *docker, const char *state, const char *environment,

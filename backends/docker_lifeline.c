@@ -322,10 +322,20 @@ void bt_docker_lifeline_ask_end(struct bt_docker_lifeline *lifeline, int grace_m
         (void)poll(&ended, 1, grace_ms);
 }
 
+/* A container that ended before it was ready says why on its console. */
+static void take_last_words(struct bt_docker_lifeline *lifeline)
+{
+    struct pollfd said = {lifeline->fd, POLLIN, 0};
+    while (lifeline->fd >= 0 && poll(&said, 1, 0) > 0 && pump(lifeline))
+        continue;
+}
+
 struct bt_docker_lifeline *bt_docker_lifeline_close(struct bt_docker_lifeline *lifeline)
 {
     if (lifeline == NULL)
         return NULL;
+    if (!lifeline->has_thread)
+        take_last_words(lifeline);
     atomic_store(&lifeline->is_closing, true);
     (void)pthread_mutex_lock(&lifeline->lock);
     if (lifeline->fd >= 0)

@@ -6,10 +6,12 @@
 #include "backends/docker_internal.h"
 
 /* Tries it: only the engine knows whether the file system of its volumes has project quotas. The volume has
- * the name of nobody, and is gone at once. */
+ * the name of nobody, and is gone at once. podman takes a size and says nothing when it does not hold. */
 static bool has_volume_sizes(const struct bt_docker *docker, uint64_t bytes)
 {
     char random[17];
+    if (docker->is_podman)
+        return false;
     bt_random_hex(random, 8);
     bt_auto_free char *name = bt_string_format("berth-try-%s", random);
     bt_auto_free char *size = bt_string_format("%llu", (unsigned long long)bytes);
@@ -32,7 +34,11 @@ static int make_volume(const struct bt_docker *docker, const struct bt_guest_pla
                               bt_docker_labels(&plan->identity), "DriverOpts", "size", size);
     json_t *plain = json_pack("{s:s, s:s, s:o}", "Name", full, "Driver", "local", "Labels",
                               bt_docker_labels(&plan->identity));
-    int result = bt_docker_call(docker, "POST", "/volumes/create", sized, NULL, error);
+    int result = -EINVAL;
+    if (docker->is_podman)
+        json_decref(sized);
+    else
+        result = bt_docker_call(docker, "POST", "/volumes/create", sized, NULL, error);
     if (result == -EINVAL) /* no quotas; vet has said so */
         return bt_docker_call(docker, "POST", "/volumes/create", plain, NULL, error);
     json_decref(plain);
@@ -83,6 +89,11 @@ static int judge(bool is_held, bool is_asked, const char *what, const char *why,
 int bt_docker_vet(const struct bt_docker *docker, const struct bt_docker_engine *engine,
                   const struct bt_guest_limits *limits, struct bt_list *notes, struct bt_error *error)
 {
+    if (limits->is_gvisor_asked && engine->is_podman)
+        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP,
+                       "start Docker beside it and name its socket in DOCKER_HOST, or use --backend qemu",
+                       "the bottle says isolation: gvisor, and the container engine is podman, where berth "
+                       "has no gVisor");
     if (limits->is_gvisor_asked && !engine->has_runsc)
         return bt_fail(
             error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP,
@@ -101,6 +112,8 @@ int bt_docker_vet(const struct bt_docker *docker, const struct bt_docker_engine 
         result = judge(engine->has_pids, false, "the number of processes", kernel, notes, error);
     if (result == 0)
         result = judge(has_volume_sizes(docker, limits->disk_bytes), limits->is_disk_asked, "disk",
-                       "its volumes are on a file system without project quotas", notes, error);
+                       engine->is_podman ? "podman does not say whether it holds"
+                                         : "its volumes are on a file system without project quotas",
+                       notes, error);
     return result;
 }

@@ -6,15 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "backends/docker_internal.h"
 #include "vm/container_protocol.h"
 #include "vm/guest_link_internal.h"
-
-#define STATUS_ATTEMPTS 100 /* the stream ends a moment before the engine knows the status */
-#define STATUS_PAUSE_NS 5000000L
 
 struct docker_link {
     struct bt_guest_link link;
@@ -24,7 +20,7 @@ struct docker_link {
 
 struct channel {
     int fd;
-    char exec[80];
+    char exec[BT_DOCKER_EXEC_SIZE];
     struct bt_docker_demux demux;
     /* A frame that is being sent. */
     char frame[BT_RELAY_HEADER_LENGTH + BT_RELAY_FRAME_MAX];
@@ -175,25 +171,11 @@ static int lost_or_killed(struct bt_guest_session *session, struct bt_error *err
                    "ended with it");
 }
 
-/* Of a command whose stream has ended. */
 static int status(struct bt_guest_session *session, struct bt_error *error)
 {
     const struct channel *channel = session->channel;
-    const struct timespec pause = {.tv_nsec = STATUS_PAUSE_NS};
-    bt_auto_free char *path = bt_string_format("/exec/%s/json", channel->exec);
-    for (int attempt = 0; attempt < STATUS_ATTEMPTS; attempt++) {
-        json_t *document = NULL;
-        if (bt_docker_call(&link_of(session)->docker, "GET", path, NULL, &document, NULL) < 0)
-            return lost_or_killed(session, error);
-        const json_t *code = json_object_get(document, "ExitCode");
-        bool is_known = json_is_false(json_object_get(document, "Running")) && json_is_integer(code);
-        int value = (int)json_integer_value(code) & 0xff;
-        json_decref(document);
-        if (is_known)
-            return value;
-        (void)nanosleep(&pause, NULL);
-    }
-    return lost_or_killed(session, error);
+    int status = bt_docker_exec_status(&link_of(session)->docker, channel->exec);
+    return status < 0 ? lost_or_killed(session, error) : status;
 }
 
 static void end(struct bt_guest_session *session)
@@ -210,23 +192,13 @@ static int create_exec(struct bt_guest_session *session, const struct bt_guest_c
 {
     struct docker_link *link = link_of(session);
     struct channel *channel = session->channel;
-    bt_auto_free char *path = bt_string_format("/containers/%s/exec", link->container);
     bt_auto_free char *user = bt_string_format("%u:%u", command->uid, command->gid);
-    json_t *answer = NULL;
     json_t *body = json_pack("{s:b, s:b, s:b, s:b, s:s, s:[s, s, s?]}", "AttachStdin", true, "AttachStdout",
                              true, "AttachStderr", true, "Tty", false, "User", user, "Cmd", BT_CONTAINER_INIT,
                              "relay", terminal != NULL ? "terminal" : NULL);
     if (terminal == NULL)
         (void)json_array_remove(json_object_get(body, "Cmd"), 2);
-    int result = bt_docker_call(&link->docker, "POST", path, body, &answer, error);
-    const char *id = json_string_value(json_object_get(answer, "Id"));
-    if (result == 0 &&
-        (id == NULL || strlen(id) >= sizeof(channel->exec) || strspn(id, "0123456789abcdef") != strlen(id)))
-        result = bt_fail(error, BT_EXIT_INFRASTRUCTURE, EBADMSG, NULL, "the container engine gave no exec");
-    if (result == 0)
-        (void)snprintf(channel->exec, sizeof(channel->exec), "%s", id);
-    json_decref(answer);
-    return result;
+    return bt_docker_exec_create(&link->docker, link->container, body, channel->exec, error);
 }
 
 static int start(struct bt_guest_session *session, const struct bt_guest_command *command,
@@ -240,10 +212,7 @@ static int start(struct bt_guest_session *session, const struct bt_guest_command
     int result = create_exec(session, command, terminal, error);
     if (result < 0)
         return bt_error_prefix(error, "cannot start a command in %s", session->link->name);
-    bt_auto_free char *path = bt_string_format("/exec/%s/start", channel->exec);
-    json_t *body = json_pack("{s:b, s:b}", "Detach", false, "Tty", false);
-    result = bt_docker_stream(&link->docker, path, body, &channel->fd, error);
-    json_decref(body);
+    result = bt_docker_exec_start(&link->docker, channel->exec, &channel->fd, error);
     return result < 0 ? bt_error_prefix(error, "cannot start a command in %s", session->link->name) : 0;
 }
 

@@ -5,10 +5,8 @@
 
 #include "backends/docker_internal.h"
 
-static json_t *filters_of(const char *state, const char *environment)
+static json_t *filters_of(const char *owner, const char *environment)
 {
-    char owner[13];
-    bt_docker_owner(state, owner);
     bt_auto_free char *of_owner = bt_string_format(BT_DOCKER_LABEL_OWNER "=%s", owner);
     bt_auto_free char *of_environment = bt_string_format(BT_DOCKER_LABEL_ENVIRONMENT "=%s", environment);
     return json_pack("{s:[s, s]}", "label", of_owner, of_environment);
@@ -27,8 +25,15 @@ char *bt_docker_encode(const char *text)
     return encoded.data == NULL ? bt_string_copy("") : encoded.data;
 }
 
-/* Adds "role name" of each object once. */
-static void collect(const json_t *objects, struct bt_list *found)
+static bool has_label(const json_t *labels, const char *key, const char *value)
+{
+    const char *text = json_string_value(json_object_get(labels, key));
+    return text != NULL && strcmp(text, value) == 0;
+}
+
+/* Adds "role name" of each object once. Not every engine wants all labels of a filter: podman's volumes need
+ * one of them. */
+static void collect(const json_t *objects, const char *owner, const char *environment, struct bt_list *found)
 {
     size_t index;
     const json_t *object;
@@ -37,7 +42,8 @@ static void collect(const json_t *objects, struct bt_list *found)
         const json_t *labels = json_object_get(object, "Labels");
         const char *name = json_string_value(json_object_get(labels, BT_DOCKER_LABEL_NAME));
         const char *role = json_string_value(json_object_get(labels, BT_DOCKER_LABEL_ROLE));
-        if (name == NULL || role == NULL)
+        if (name == NULL || role == NULL || !has_label(labels, BT_DOCKER_LABEL_OWNER, owner) ||
+            !has_label(labels, BT_DOCKER_LABEL_ENVIRONMENT, environment))
             continue;
         bt_auto_free char *entry = bt_string_format("%s %s", role, name);
         if (!bt_list_has(found, entry))
@@ -52,7 +58,9 @@ int bt_docker_enumerate(const struct bt_docker *docker, const char *state, const
 {
     static const char *const places[] = {
         "/containers/json?all=1&filters=", "/networks?filters=", "/volumes?filters="};
-    json_t *filters = filters_of(state, environment);
+    char owner[13];
+    bt_docker_owner(state, owner);
+    json_t *filters = filters_of(owner, environment);
     bt_auto_free char *text = json_dumps(filters, JSON_COMPACT);
     bt_auto_free char *encoded = bt_docker_encode(text == NULL ? "" : text);
     bt_auto_list found = {0};
@@ -62,7 +70,8 @@ int bt_docker_enumerate(const struct bt_docker *docker, const char *state, const
         bt_auto_free char *path = bt_string_format("%s%s", places[i], encoded);
         json_t *answer = NULL;
         result = bt_docker_call(docker, "GET", path, NULL, &answer, error);
-        collect(json_is_object(answer) ? json_object_get(answer, "Volumes") : answer, &found);
+        collect(json_is_object(answer) ? json_object_get(answer, "Volumes") : answer, owner, environment,
+                &found);
         json_decref(answer);
     }
     for (size_t i = 0; result == 0 && i < found.count; i++) {

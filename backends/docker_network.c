@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backends/docker_internal.h"
 
@@ -21,7 +22,8 @@ static void disconnect_all(const struct bt_docker *docker, const char *network)
     json_object_foreach(json_object_get(document, "Containers"), container, endpoint)
     {
         json_t *body = json_pack("{s:s, s:b}", "Container", container, "Force", true);
-        (void)bt_docker_call(docker, "POST", disconnect, body, NULL, NULL);
+        if (bt_docker_call(docker, "POST", disconnect, body, NULL, NULL) < 0 && docker->is_podman)
+            bt_podman_remove_broken(docker, container);
     }
     json_decref(document);
 }
@@ -58,18 +60,14 @@ static void remove_of_bridge(const struct bt_docker *docker, const char *bridge)
     json_decref(networks);
 }
 
-static json_t *network_document(const struct bt_guest_plan *plan, const char *name)
+static json_t *docker_document(const struct bt_guest_plan *plan, const char *name, json_t *labels)
 {
     const struct bt_helper_lease *lease = plan->lease;
     char router[BT_IPV4_TEXT_SIZE];
     char base[BT_IPV4_TEXT_SIZE];
-    json_t *labels = bt_docker_labels(&plan->identity);
     bt_ipv4_format(lease->host_address, router);
     bt_ipv4_format(lease->host_address & ~7U, base);
     bt_auto_free char *subnet = bt_string_format("%s/29", base);
-    (void)json_object_set_new(labels, BT_DOCKER_LABEL_BRIDGE, json_string(lease->interface_name));
-    /* Only the gateway's egress network is more than internal; there our table masquerades, not the engine.
-     */
     return json_pack("{s:s, s:s, s:b, s:b, s:b, s:b, s:{s:s, s:[{s:s, s:s}]}, s:{s:s, s:s, s:s}, s:o}",
                      "Name", name, "Driver", "bridge", "CheckDuplicate", true, "Internal",
                      plan->role != BT_GUEST_GATEWAY, "Attachable", false, "EnableIPv6", false, "IPAM",
@@ -79,19 +77,43 @@ static json_t *network_document(const struct bt_guest_plan *plan, const char *na
                      "com.docker.network.bridge.enable_icc", "true", "Labels", labels);
 }
 
+/* Only the gateway's egress network is more than internal; there our table masquerades, not the engine. */
+static int make(const struct bt_docker *docker, const struct bt_guest_plan *plan, const char *name,
+                struct bt_error *error)
+{
+    const char *bridge = plan->lease->interface_name;
+    json_t *labels = bt_docker_labels(&plan->identity);
+    (void)json_object_set_new(labels, BT_DOCKER_LABEL_BRIDGE, json_string(bridge));
+    if (docker->is_podman)
+        return bt_docker_call(docker, "POST", "/libpod/networks/create",
+                              bt_podman_network(name, bridge, plan->role != BT_GUEST_GATEWAY, labels), NULL,
+                              error);
+    return bt_docker_call(docker, "POST", "/networks/create", docker_document(plan, name, labels), NULL,
+                          error);
+}
+
+/* podman deletes a bridge with its last port, also one that it did not make. */
+static bool has_interface(const char *name)
+{
+    bt_auto_free char *path = bt_string_format("/sys/class/net/%s", name);
+    return access(path, F_OK) == 0;
+}
+
 int bt_docker_network_make(const struct bt_docker *docker, const struct bt_guest_plan *plan,
                            struct bt_error *error)
 {
     char name[BT_DOCKER_NAME_SIZE];
     struct bt_error first = {0};
     bt_docker_name(&plan->identity, name);
-    int result =
-        bt_docker_call(docker, "POST", "/networks/create", network_document(plan, name), NULL, &first);
+    int result = make(docker, plan, name, &first);
     if (result < 0) { /* most likely what an earlier guest left; so look only then */
         remove_of_bridge(docker, plan->lease->interface_name);
         (void)remove_network(docker, name, NULL);
-        result =
-            bt_docker_call(docker, "POST", "/networks/create", network_document(plan, name), NULL, error);
+        if (!has_interface(plan->lease->interface_name))
+            return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ENODEV, "try again: another bridge is used then",
+                           "the bridge %s went with the network of an agent that was killed",
+                           plan->lease->interface_name);
+        result = make(docker, plan, name, error);
     }
     return result < 0 ? bt_error_prefix(error, "cannot make the network on %s", plan->lease->interface_name)
                       : 0;
@@ -110,8 +132,11 @@ int bt_docker_network_join(const struct bt_docker *docker, const struct bt_guest
     bt_docker_mac(address, mac);
     bt_ipv4_format(address, text);
     bt_auto_free char *path = bt_string_format("/networks/%s/connect", network_name);
-    json_t *body = json_pack("{s:s, s:{s:{s:s}, s:s}}", "Container", container_name, "EndpointConfig",
-                             "IPAMConfig", "IPv4Address", text, "MacAddress", mac);
+    json_t *body =
+        json_pack("{s:s, s:{s:s}}", "Container", container_name, "EndpointConfig", "MacAddress", mac);
+    if (!docker->is_podman)
+        (void)json_object_set_new(json_object_get(body, "EndpointConfig"), "IPAMConfig",
+                                  json_pack("{s:s}", "IPv4Address", text));
     int result = bt_docker_call(docker, "POST", path, body, NULL, error);
     if (result == -ENOENT)
         return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ENOENT, "berth down, then berth up starts it again",

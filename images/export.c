@@ -92,6 +92,15 @@ static bool is_replaced(const struct export *export, const char *path)
     return false;
 }
 
+/* Whatever an image has there, be it a link that leads elsewhere. */
+static bool is_in_own_folder(const struct export *export, const char *path)
+{
+    const char *folder = export->options->own_folder;
+    size_t length = folder == NULL ? 0 : strlen(folder);
+    return folder != NULL && strncmp(path, folder, length) == 0 &&
+           (path[length] == '/' || path[length] == '\0');
+}
+
 static int write_data(struct export *export, const void *data, size_t length)
 {
     return archive_write_data(export->archive, data, length) < 0 ? fail_archive(export) : 0;
@@ -186,7 +195,7 @@ static int write_entry(struct export *export, ext2_ino_t number, struct ext2_ino
     char target[LINK_TARGET_MAX + 1];
     bt_auto_buffer accounts = {0};
     unsigned type = inode->i_mode & (unsigned)S_IFMT;
-    if (type != S_IFDIR && is_replaced(export, export->path))
+    if (is_in_own_folder(export, export->path) || (type != S_IFDIR && is_replaced(export, export->path)))
         return 0;
     const char *earlier = earlier_name(export, number, inode);
     struct archive_entry *entry = archive_entry_new();
@@ -315,9 +324,10 @@ static int add(struct export *export, const struct bt_image_addition *addition)
     bt_auto_buffer content = {0};
     struct archive_entry *entry = archive_entry_new();
     archive_entry_set_pathname(entry, addition->path);
-    archive_entry_set_mode(entry, addition->mode | (addition->link_target != NULL ? S_IFLNK
-                                                    : addition->host_path != NULL ? S_IFREG
-                                                                                  : S_IFDIR));
+    archive_entry_set_mode(entry, addition->mode |
+                                      (addition->link_target != NULL                           ? S_IFLNK
+                                       : addition->host_path != NULL || addition->text != NULL ? S_IFREG
+                                                                                               : S_IFDIR));
     if (addition->link_target != NULL)
         archive_entry_set_symlink(entry, addition->link_target);
     archive_entry_set_uid(entry, addition->owner);
@@ -325,6 +335,8 @@ static int add(struct export *export, const struct bt_image_addition *addition)
     archive_entry_set_mtime(entry, 0, 0);
     if (addition->host_path != NULL)
         export->result = bt_file_read(addition->host_path, 64UL << 20, &content, export->error);
+    else if (addition->text != NULL)
+        export->result = bt_buffer_add(&content, addition->text, strlen(addition->text));
     archive_entry_set_size(entry, (la_int64_t)content.length);
     if (export->result == 0 && archive_write_header(export->archive, entry) < ARCHIVE_WARN)
         (void)fail_archive(export);

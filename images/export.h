@@ -10,8 +10,8 @@
  * symbolic link (link_target) that takes the place of a file, if the image has the folder that it lies in.
  * Parents first, at most 64. */
 struct bt_image_addition {
-    const char *path;                    /* in the image, relative */
-    const char *host_path, *link_target; /* one of them, or neither */
+    const char *path;                           /* in the image, relative */
+    const char *host_path, *link_target, *text; /* one of them, or none: a folder */
     unsigned mode;
     unsigned owner; /* uid and gid */
 };
@@ -25,6 +25,7 @@ struct bt_image_export_options {
     /* The user and group from_id of the image get the number to_id, in the files' owners and in /etc/passwd
      * and /etc/group; both 0: all stay. */
     unsigned from_id, to_id;
+    const char *own_folder; /* a top folder of which nothing of an ext4 image is taken; NULL: none */
 };
 int bt_image_export(const struct bt_image *image, const struct bt_image_export_options *options, int tar_fd,
                     struct bt_error *error);

@@ -20,6 +20,11 @@
  * the host has gone: the command gets SIGHUP, and so it does when BT_CONTAINER_RESTORED is touched. So an
  * engine that cannot half-close a stream, tell the size of a terminal in time, or end a command with its
  * connection does no harm.
+ *
+ * "berth-init address [ROUTER]" is for an engine that puts a container on a bridge and gives it no address:
+ * each interface whose MAC is 02:42 and an address (berth-helper lets an address of a bridge have no other)
+ * gets that address, and ROUTER is where everything else goes. It needs CAP_NET_ADMIN, which no other process
+ * of a container has; it reads nothing but its arguments and the kernel's list of interfaces.
  */
 #ifndef BERTH_VM_CONTAINER_PROTOCOL_H
 #define BERTH_VM_CONTAINER_PROTOCOL_H
@@ -35,6 +40,10 @@
 #define BT_CONTAINER_BEAT_MS 10000
 #define BT_CONTAINER_SILENCE_MS 120000U
 #define BT_CONTAINER_RESTORED "/run/berth/restored" /* root's; touched when that line comes */
+
+#define BT_CONTAINER_MAC_FIRST 0x02
+#define BT_CONTAINER_MAC_SECOND 0x42
+#define BT_CONTAINER_PREFIX_LENGTH 29
 
 #define BT_RELAY_HEADER_LENGTH 5U
 #define BT_RELAY_FRAME_MAX 32768U

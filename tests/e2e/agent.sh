@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # One agent's whole life on each backend: launch, work, probe, policy, changes out and applied, end.
-# variants: qemu runc runsc
+# variants: qemu runc runsc podman
 . "$(dirname "$0")/../lib/world.bash"
 . "$(dirname "$0")/../lib/tap.bash"
 world_enter "$@"

@@ -38,8 +38,6 @@ fails "remote, by ssh" "DOCKER_HOST names an engine by ssh" "unset it, or use --
 is_clean "remote" 0
 tells GET /version 200 '{"Version":"19.03.15","ApiVersion":"1.40","MinAPIVersion":"1.12"}'
 fails "too old" "version 19.03.15\) is too old: its API is 1.40, 1.41 is needed" "upgrade to Docker 20.10" "$liar"
-tells GET /version 200 '{"Version":"4.3.1","ApiVersion":"1.41","MinAPIVersion":"1.24","Components":[{"Name":"Podman Engine"}]}'
-fails "podman" "is podman \(version 4.3.1\)" "start Docker beside it" "$liar"
 tells GET /version 200 '<html>hello</html>'
 fails "something else" "is no container engine" "set DOCKER_HOST" "$liar"
 tells GET /info 200 '{"SecurityOptions":["name=seccomp,profile=builtin","name=rootless"],"OperatingSystem":"Debian"}'

@@ -23,8 +23,8 @@
 # With BERTH_TEST_MACHINE=own the world is in a machine of its own, with control groups of version 2 (machine.bash).
 #
 # A script that runs on every backend has the line "# variants: qemu runc runsc"; tests/run sets BERTH_TEST_VARIANT, which
-# is the same as BERTH_TEST_BACKEND=docker (runc), and that with gVisor under every agent (runsc). Bottles of such a script
-# end with $WORLD_RESOURCES.
+# is the same as BERTH_TEST_BACKEND=docker (runc), that with gVisor under every agent (runsc), and that with podman as the
+# engine, at Docker's socket (podman: BERTH_TEST_ENGINE). Bottles of such a script end with $WORLD_RESOURCES.
 #
 # Addresses: the world's own "host" is 198.51.100.2; the internet answers on 203.0.113.10 (web), 203.0.113.53 (DNS) and
 # 203.0.113.99 (a public address that no route allows). More names: lines "name address" in $WORLD/internet/names before
@@ -36,6 +36,7 @@ case "${BERTH_TEST_VARIANT:-}" in
 qemu) unset BERTH_TEST_BACKEND BERTH_TEST_RUNTIME ;;
 runc) export BERTH_TEST_BACKEND=docker ;;
 runsc) export BERTH_TEST_BACKEND=docker BERTH_TEST_RUNTIME=runsc ;;
+podman) export BERTH_TEST_BACKEND=docker BERTH_TEST_ENGINE=podman ;;
 esac
 WORLD_RESOURCES="resources: {memory: 512M, cpus: 1, disk: 4G}"
 if [ "${BERTH_TEST_BACKEND:-}" = docker ]; then # whose volumes have no size here
@@ -110,6 +111,10 @@ world_enter_docker() {
         echo "1..0 # skip impossible: a container engine needs root and the package docker.io"
         exit 0
     fi
+    if [ "${BERTH_TEST_ENGINE:-}" = podman ] && ! command -v podman >/dev/null; then
+        echo "1..0 # skip impossible: podman is the packages podman and netavark"
+        exit 0
+    fi
     if [ "${BERTH_TEST_RUNTIME:-}" = runsc ] && ! command -v runsc >/dev/null; then
         echo "1..0 # skip impossible: gVisor is the package runsc"
         exit 0
@@ -138,20 +143,46 @@ docker_start() {
   "runtimeArgs": ["--platform=ptrace", "--network=host", "--ignore-cgroups"]}}}
 END
     fi
-    # shellcheck disable=SC2086
-    dockerd ${DOCKER_OPTIONS:-} --config-file /opt/docker/daemon.json --data-root /opt/docker/data --exec-root /run/docker \
-        --pidfile /run/docker.pid --group "$WORLD_BERTH_ID" --cgroup-parent "$DOCKER_CGROUP" \
-        -H unix:///run/docker.sock >>"$DOCKER_LOG" 2>&1 &
+    if [ "${BERTH_TEST_ENGINE:-}" = podman ]; then
+        podman_settings
+        podman system service --time=0 unix:///run/docker.sock >>"$DOCKER_LOG" 2>&1 &
+    else
+        # shellcheck disable=SC2086
+        dockerd ${DOCKER_OPTIONS:-} --config-file /opt/docker/daemon.json --data-root /opt/docker/data --exec-root /run/docker \
+            --pidfile /run/docker.pid --group "$WORLD_BERTH_ID" --cgroup-parent "$DOCKER_CGROUP" \
+            -H unix:///run/docker.sock >>"$DOCKER_LOG" 2>&1 &
+    fi
     DOCKER_PID=$!
     trap docker_end EXIT
     for try in $(seq 300); do
-        curl -sf --unix-socket /run/docker.sock http://localhost/_ping >/dev/null && return
+        curl -sf --unix-socket /run/docker.sock http://localhost/_ping >/dev/null &&
+            chgrp "$WORLD_BERTH_ID" /run/docker.sock && chmod 660 /run/docker.sock && return
         kill -0 "$DOCKER_PID" 2>/dev/null || break
         sleep 0.1
     done
     echo "the container engine did not start ($try tries):" >&2
     tail -20 "$DOCKER_LOG" >&2
     return 1
+}
+
+# podman with nothing of the machine's own settings, images or networks.
+podman_settings() {
+    export CONTAINERS_CONF=/opt/docker/containers.conf CONTAINERS_STORAGE_CONF=/opt/docker/storage.conf
+    cat >$CONTAINERS_CONF <<'END'
+[network]
+network_backend = "netavark"
+network_config_dir = "/opt/docker/networks"
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+tmp_dir = "/run/libpod"
+END
+    cat >$CONTAINERS_STORAGE_CONF <<'END'
+[storage]
+driver = "overlay"
+graphroot = "/opt/docker/data"
+runroot = "/run/containers"
+END
 }
 
 # An engine that was killed comes again. Not in a subshell: the engine would end with that.
@@ -165,7 +196,7 @@ docker_end() {
     local folder
     kill "$DOCKER_PID" 2>/dev/null && wait "$DOCKER_PID" 2>/dev/null
     rm -rf /opt/docker/* 2>/dev/null
-    for folder in /sys/fs/cgroup/*"$DOCKER_CGROUP" "/sys/fs/cgroup$DOCKER_CGROUP"; do
+    for folder in /sys/fs/cgroup/*"$DOCKER_CGROUP" "/sys/fs/cgroup$DOCKER_CGROUP" /sys/fs/cgroup/*/libpod_parent; do
         [ -d "$folder" ] && find "$folder" -depth -type d -exec rmdir {} \; 2>/dev/null
     done
     return 0

@@ -26,6 +26,7 @@
 #include "backends/docker_internal.h"
 #include "images/accounts.h"
 #include "images/export.h"
+#include "vm/container_protocol.h"
 
 #define ANSWERS_MAX 8
 
@@ -351,17 +352,149 @@ static void a_failed_export_has_no_end(void **state)
 }
 
 /* The user and the group of the agent, and nothing that only looks like their number. */
-static void podman_is_refused_by_name(void **state)
+static const char podman_version[] =
+    "{\"Components\":[{\"Name\":\"Podman Engine\",\"Version\":\"4.3.1\"}],\"Version\":\"4.3.1\","
+    "\"ApiVersion\":\"1.41\",\"MinAPIVersion\":\"1.24\"}";
+
+static void podman_is_known_by_its_version(void **state)
 {
     struct engine *engine = *state;
     struct bt_docker docker;
+    struct bt_docker_engine what;
     struct bt_error error = {0};
-    will_answer(engine, "GET ", "200 OK",
-                "{\"Components\":[{\"Name\":\"Podman Engine\",\"Version\":\"4.3.1\"}],\"Version\":\"4.3.1\","
-                "\"ApiVersion\":\"1.41\",\"MinAPIVersion\":\"1.24\"}");
-    assert_int_equal(bt_docker_connect(&docker, &error), -EOPNOTSUPP);
-    assert_non_null(strstr(error.message, "podman (version 4.3.1)"));
-    assert_non_null(strstr(error.hint, "--backend qemu"));
+    will_answer(engine, "GET ", "200 OK", "{\"ApiVersion\":\"1.41\",\"MinAPIVersion\":\"1.12\"}");
+    assert_int_equal(bt_docker_connect(&docker, &error), 0);
+    assert_false(docker.is_podman);
+    will_answer(engine, "GET ", "200 OK", podman_version);
+    assert_int_equal(bt_docker_connect(&docker, &error), 0);
+    assert_true(docker.is_podman);
+    will_answer(engine, "GET /libpod/info", "200 OK",
+                "{\"host\":{\"networkBackend\":\"netavark\",\"security\":{\"rootless\":false}}}");
+    will_answer(engine, "GET /info", "200 OK", "{\"Runtimes\":{\"runsc\":{}},\"PidsLimit\":true}");
+    assert_int_equal(bt_docker_engine(&docker, &what, &error), 0);
+    assert_true(what.is_podman && what.has_pids);
+    assert_false(what.has_runsc); /* no way to an address that is set later */
+    assert_int_equal(bt_docker_engine_check(&what, &error), 0);
+}
+
+static void podman_of_another_kind_is_refused_by_name(void **state)
+{
+    struct engine *engine = *state;
+    static const struct {
+        const char *info, *why;
+    } cases[] = {
+        {"{\"host\":{\"networkBackend\":\"cni\"}}", "CNI"},
+        {"{}", "CNI"},
+        {"{\"host\":{\"networkBackend\":\"netavark\",\"security\":{\"rootless\":true}}}", "rootless"},
+    };
+    engine->docker.is_podman = true;
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(cases); i++) {
+        struct bt_docker_engine what;
+        struct bt_error error = {0};
+        will_answer(engine, "GET /libpod/info", "200 OK", cases[i].info);
+        assert_int_equal(bt_docker_engine(&engine->docker, &what, &error), 0);
+        assert_int_equal(bt_docker_engine_check(&what, &error), -EOPNOTSUPP);
+        assert_non_null(strstr(error.message, cases[i].why));
+        assert_non_null(strstr(error.hint, "--backend qemu"));
+    }
+    engine->docker.is_podman = false;
+}
+
+static void equal_member(const json_t *document, const char *key, const char *wanted)
+{
+    bt_auto_free char *text = json_dumps(json_object_get(document, key), JSON_COMPACT | JSON_ENCODE_ANY);
+    assert_string_equal(text, wanted);
+}
+
+/* Nothing of what confines a container gets lost on the way to the other API. */
+static void podman_is_asked_for_the_same_container(void **state)
+{
+    const struct bt_guest_plan plan = {.role = BT_GUEST_AGENT, .memory_bytes = 1024};
+    (void)state;
+    json_t *docker = json_pack(
+        "{s:s, s:s, s:s, s:[s], s:[s, s], s:{s:s}, s:s, s:{s:i, s:i, s:i, s:I, s:[{s:s, s:i, s:i}], s:{s:s}, "
+        "s:[s], s:i, s:[s], s:[{s:s, s:s}]}}",
+        "Image", "berth-0/shell:1", "Hostname", "one", "User", "0:0", "Entrypoint", BT_CONTAINER_INIT, "Cmd",
+        "container", "agent", "Labels", "berth.role", "agent", "MacAddress", "02:42:0a:f2:00:03",
+        "HostConfig", "Memory", 1024, "MemorySwap", 1024, "PidsLimit", 7, "NanoCpus", (json_int_t)2000000000,
+        "Ulimits", "Name", "core", "Soft", 0, "Hard", 0, "Sysctls", "net.ipv4.ip_forward", "0", "Dns",
+        "10.242.0.2", "OomScoreAdj", 500, "MaskedPaths", "/proc/interrupts", "Mounts", "Source", "v.home",
+        "Target", "/home/agent");
+    json_t *made = bt_podman_container(&plan, "berth-0.live.one", "/profile.json", docker);
+    assert_non_null(made);
+    static const char *const members[][2] = {
+        {"name", "\"berth-0.live.one\""},
+        {"image", "\"docker.io/berth-0/shell:1\""},
+        {"user", "\"0:0\""},
+        {"read_only_filesystem", "true"},
+        {"cap_drop", "[\"all\"]"},
+        {"no_new_privileges", "true"},
+        {"seccomp_profile_path", "\"/profile.json\""},
+        {"mask", "[\"/proc/interrupts\"]"},
+        {"sysctl", "{\"net.ipv4.ip_forward\":\"0\"}"},
+        {"resource_limits", "{\"memory\":{\"limit\":1024,\"swap\":1024},\"cpu\":{\"quota\":200000,\"period\":"
+                            "100000},\"pids\":{\"limit\":7}}"},
+        {"oom_score_adj", "500"},
+        {"dns_server", "[\"10.242.0.2\"]"},
+        {"volumes", "[{\"Name\":\"v.home\",\"Dest\":\"/home/agent\"}]"},
+        {"Networks", "{\"berth-0.live.one\":{\"static_mac\":\"02:42:0a:f2:00:03\"}}"},
+        {"pidns", "{\"nsmode\":\"private\"}"},
+        {"ipcns", "{\"nsmode\":\"private\"}"},
+        {"httpproxy", "false"},
+        {"use_image_hosts", "true"},
+    };
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(members); i++)
+        equal_member(made, members[i][0], members[i][1]);
+    assert_null(json_object_get(made, "privileged"));
+    assert_null(json_object_get(made, "cap_add"));
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(json_object_get(made, "r_limits"), 0), "type")),
+        "core");
+    json_decref(made);
+    json_decref(docker);
+}
+
+/* A container of which podman can say nothing any more goes; one that is well stays, whatever went wrong. */
+static void only_a_broken_container_is_removed(void **state)
+{
+    struct engine *engine = *state;
+    bt_podman_remove_broken(&engine->docker, "well");
+    assert_null(strstr(engine->log.data, "DELETE"));
+    will_answer(engine, "GET /containers/gone/json", "404 Not Found", "{}");
+    bt_podman_remove_broken(&engine->docker, "gone");
+    assert_null(strstr(engine->log.data, "DELETE"));
+    will_answer(engine, "GET /containers/broken/json", "500 Internal Server Error",
+                "{\"message\":\"network inspection mismatch\"}");
+    bt_podman_remove_broken(&engine->docker, "broken");
+    assert_non_null(strstr(engine->log.data, "DELETE /containers/broken?force=1"));
+}
+
+/* podman's volumes are listed when one of the labels fits: those of others are nobody of ours. */
+static void count_guest(void *context, const struct bt_guest_identity *identity)
+{
+    assert_string_equal(identity->name, "mine");
+    ++*(unsigned *)context;
+}
+
+static void what_is_of_others_is_not_listed(void **state)
+{
+    struct engine *engine = *state;
+    struct bt_error error = {0};
+    unsigned count = 0;
+    char owner[13];
+    bt_docker_owner("/state", owner);
+    bt_auto_free char *volumes = bt_string_format(
+        "{\"Volumes\":[{\"Labels\":{\"berth.owner\":\"%s\",\"berth.environment\":\"live\",\"berth.role\":"
+        "\"agent\","
+        "\"berth.name\":\"mine\"}},{\"Labels\":{\"berth.owner\":\"000000000000\",\"berth.environment\":"
+        "\"live\","
+        "\"berth.role\":\"agent\",\"berth.name\":\"others\"}},{\"Labels\":{\"berth.owner\":\"%s\","
+        "\"berth.environment\":\"test\",\"berth.role\":\"agent\",\"berth.name\":\"elsewhere\"}}]}",
+        owner, owner);
+    will_answer(engine, "GET /volumes?", "200 OK", volumes);
+    assert_int_equal(
+        bt_docker_enumerate(&engine->docker, "/state", "live", true, count_guest, &count, &error), 0);
+    assert_int_equal(count, 1);
 }
 
 /* What it says is handed on as it is, with what to do about it; and with where to look when nobody knows. */
@@ -528,7 +661,11 @@ int main(void)
         TEST(half_an_image_is_none),
         TEST(a_failed_export_has_no_end),
         TEST(accounts_get_another_number),
-        TEST(podman_is_refused_by_name),
+        TEST(podman_is_known_by_its_version),
+        TEST(podman_of_another_kind_is_refused_by_name),
+        TEST(podman_is_asked_for_the_same_container),
+        TEST(only_a_broken_container_is_removed),
+        TEST(what_is_of_others_is_not_listed),
         TEST(what_an_engine_refuses_is_told_with_a_hint),
         TEST(an_engine_that_is_gone_is_no_crash),
         TEST(limits_follow_from_control_groups),

@@ -18,6 +18,7 @@
 #include "tests/lib/test_folder.h"
 
 struct world {
+    const char *own_folder;
     char folder[256];
     struct bt_image image;
 };
@@ -61,6 +62,8 @@ static int make_archive(int (*set_format)(struct archive *), bool has_hard_links
     add(archive, "store/folder", AE_IFDIR, "");
     add(archive, "store/folder/inside", AE_IFREG, "inside");
     add(archive, "tool", AE_IFREG, "tool");
+    add(archive, "ours", AE_IFDIR, "");
+    add(archive, "ours/program", AE_IFREG, "the image's own");
     assert_int_equal(archive_write_close(archive), ARCHIVE_OK);
     (void)archive_write_free(archive);
     assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
@@ -113,7 +116,8 @@ static void list(const struct world *world, const struct bt_image_addition *addi
 {
     struct bt_error error = {0};
     struct archive_entry *entry;
-    const struct bt_image_export_options options = {.additions = additions, .addition_count = count};
+    const struct bt_image_export_options options = {
+        .additions = additions, .addition_count = count, .own_folder = world->own_folder};
     bt_auto_archive *reader = archive_read_new();
     bt_auto_fd tar_fd = memfd_create("tar", MFD_CLOEXEC);
     if (bt_image_export(&world->image, &options, tar_fd, &error) != 0)
@@ -203,12 +207,35 @@ static void t_nothing_added(void **state)
     assert_null(strstr(listing.data, "tmp"));
 }
 
+/* Of a folder that is ours alone an image has nothing, be it a folder or a file or a link there. */
+static void t_own_folder(void **state)
+{
+    static const struct bt_image_addition own[] = {
+        {.path = "ours", .mode = 0755},
+        {.path = "ours/program", .text = "berth's", .mode = 0755},
+        {.path = "store/new", .text = "text", .mode = 0644},
+    };
+    struct world *world = *state;
+    bt_auto_buffer listing = {0};
+    world->own_folder = "ours";
+    make_disk(world);
+    assert_int_equal(bt_buffer_add_text(&listing, "\n"), 0);
+    list(world, own, BT_ARRAY_LENGTH(own), &listing);
+    has(&listing, "ours/ 755");
+    has(&listing, "ours/program berth's");
+    has(&listing, "store/new text");
+    has(&listing, "store/bundle the image's own");
+    assert_null(strstr(listing.data, "ours/program the image's own"));
+    assert_null(strstr(listing.data, "= ours"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(t_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(t_initrd, setup, teardown),
         cmocka_unit_test_setup_teardown(t_nothing_added, setup, teardown),
+        cmocka_unit_test_setup_teardown(t_own_folder, setup, teardown),
     };
     return cmocka_run_group_tests_name("image export", tests, NULL, NULL);
 }

@@ -53,6 +53,9 @@ int bt_init_enter_group(void);
 /* network.c */
 void bt_init_start_network(const struct bt_settings *settings);
 
+/* address.c: "berth-init address [ROUTER]"; returns the exit status. */
+int bt_init_address(const char *router);
+
 /* services.c: the one program that a guest exists for, kept running; and the end of the machine or container.
  * Never returns. */
 struct bt_init_service {

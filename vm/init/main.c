@@ -5,6 +5,8 @@
  *                        the first process of a container, see container.c
  *   berth-init relay [terminal]
  *                        executes one request in a container, see relay.c
+ *   berth-init address [ROUTER]
+ *                        gives a container's interfaces their addresses, see address.c
  *   berth-init run       executes one request from standard input, see run_command.c
  *   berth-init -c "/run/berth/bin/berth-init run"
  *                        the same, as root's login shell is called for it, see login.c
@@ -30,6 +32,8 @@ int main(int argument_count, char **arguments)
         return bt_init_relay(false);
     if (argument_count == 3 && strcmp(arguments[1], "relay") == 0 && strcmp(arguments[2], "terminal") == 0)
         return bt_init_relay(true);
+    if ((argument_count == 2 || argument_count == 3) && strcmp(arguments[1], "address") == 0)
+        return bt_init_address(arguments[2]);
     if (argument_count == 3 && strcmp(arguments[1], "-c") == 0 && strcmp(arguments[2], RUN_COMMAND) == 0)
         return bt_init_run_command();
     if (argument_count == 2 && strcmp(arguments[1], "run") == 0)

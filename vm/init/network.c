@@ -1,5 +1,5 @@
-/* Loopback and the one interface of a guest. Called once by the boot. The addresses are the host's choice and
- * the host's firewall holds the guest to them; what is set here only makes honest programs work.
+/* Loopback and the one interface of a virtual machine, called once by the boot. The addresses are the host's
+ * choice and the host's firewall holds the guest to them; what is set here only makes honest programs work.
  */
 #include <arpa/inet.h>
 #include <errno.h>
