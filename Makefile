@@ -37,7 +37,7 @@ DETECTORS := $(BUILD)/generated/detectors.c
 GATEWAY := $(filter-out policy/gateway/main.c,$(call sources,policy/gateway)) $(DETECTORS)
 POLICY_CLIENT := $(call sources,policy/client)
 VM := $(call sources,vm)
-PRELOAD := $(BUILD)/generated/preload_statx.c
+PRELOAD := $(BUILD)/generated/preload.c
 INIT := $(filter-out vm/init/main.c,$(call sources,vm/init)) $(PRELOAD)
 PROBE := $(filter-out vm/probe/main.c,$(call sources,vm/probe))
 IMAGES := $(call sources,images)
@@ -145,16 +145,16 @@ $(DETECTORS): $(BUILD)/tools/compile-detectors $(wildcard policy/rules/detectors
 	$(QUIET)$< $@ $(filter %.yaml,$^)
 
 # The library that berth-init has within itself.
-$(BUILD)/statx.so: vm/preload/statx.c Makefile
+$(BUILD)/preload.so: vm/preload/statx.c vm/preload/poll.c Makefile
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(QUIET)$(CC) $(BASE_CFLAGS) -Os -g0 -fPIC -shared -nostdlib -Wl,-z,relro,-z,now,-z,noseparate-code -s -o $@ $<
-$(PRELOAD): $(BUILD)/statx.so
+	$(QUIET)$(CC) $(BASE_CFLAGS) -Os -g0 -fPIC -shared -nostdlib -Wl,-z,relro,-z,now,-z,noseparate-code -s -o $@ $(filter %.c,$^)
+$(PRELOAD): $(BUILD)/preload.so
 	@mkdir -p $(@D)
 	$(call say,GEN)
-	$(QUIET){ printf '#include <stddef.h>\nextern const unsigned char bt_preload_statx[];\nextern const size_t bt_preload_statx_length;\nconst unsigned char bt_preload_statx[] = {\n' && \
+	$(QUIET){ printf '#include <stddef.h>\nextern const unsigned char bt_preload[];\nextern const size_t bt_preload_length;\nconst unsigned char bt_preload[] = {\n' && \
 	  od -An -v -tu1 $< | sed 's/[0-9][0-9]*/&,/g' && \
-	  printf '};\nconst size_t bt_preload_statx_length = sizeof(bt_preload_statx);\n'; } >$@
+	  printf '};\nconst size_t bt_preload_length = sizeof(bt_preload);\n'; } >$@
 
 # ---- tests -------------------------------------------------------------------------------------------------
 # Every module in one archive of sanitised objects; a test links what it calls.

@@ -63,6 +63,16 @@ check "ctrl-p ctrl-q leaves it too" grep -q "left look running" "$WORLD/out"
 terminal --hang-up "agent@look" 'tput cols > columns\r' "> columns" '' -- attach look >"$WORLD/out"
 equal "a terminal that is closed leaves it as well" running "$(agent look)"
 check "the command in it came to its end" berth exec look -- grep -q . columns
+# A kernel that answers poll(2) wrongly would have tmux ask for ever.
+server_ticks() {
+    # shellcheck disable=SC2016 # the guest's shell expands it
+    berth exec look -- sh -c 'for p in /proc/[0-9]*; do grep -qs "^tmux: server" $p/comm && sed "s/.*) //" $p/stat; done' |
+        awk '{ print $12 + $13 }'
+}
+ticks=$(server_ticks)
+sleep 1
+ticks=$(($(server_ticks) - ${ticks:-1000}))
+check "a terminal without work takes no processor" grep -qxE "1?[0-9]" <<<"$ticks"
 # Does the agent's kernel make a signal of a control character, or is it read as one?
 signals=$(berth exec look -- perl -e 'open(my $all, "+<", "/dev/ptmx") or die; ioctl($all, 0x40045431, my $off = pack("i", 0)) or die;
     ioctl($all, 0x80045430, my $number = pack("i", 0)) or die; open(my $one, "+<", "/dev/pts/" . unpack("i", $number)) or die;

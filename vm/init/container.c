@@ -128,8 +128,8 @@ void bt_init_container(const char *role)
     if (mkdir(BT_INIT_RUN_FOLDER, 0711) < 0)
         bt_init_fatal("cannot make %s: %s", BT_INIT_RUN_FOLDER, strerror(errno));
     receive_configuration();
-    if (service.arguments == NULL && !bt_init_is_statx_whole()) {
-        int result = bt_init_make_up_for_statx(BT_INIT_RUN_FOLDER "/statx.so", BT_CONTAINER_PRELOAD);
+    if (service.arguments == NULL && !bt_init_is_kernel_whole()) {
+        int result = bt_init_make_up_for_kernel(BT_INIT_RUN_FOLDER "/preload.so", BT_CONTAINER_PRELOAD);
         if (result < 0)
             bt_init_fatal("cannot write below %s: %s", BT_INIT_RUN_FOLDER, strerror(-result));
     }

@@ -76,10 +76,11 @@ void bt_init_boot(void) __attribute__((noreturn));
  * error. With an id other than 0 no capability is left anywhere and no new privileges can be had. */
 int bt_init_become_user(uid_t uid, gid_t gid);
 
-/* statx.c: does this kernel's statx(2) know what common programs say with it? Where it does not: writes the
- * library that makes up for it, and the loader's list that names it. */
-bool bt_init_is_statx_whole(void);
-int bt_init_make_up_for_statx(const char *library_path, const char *list_path);
+/* preload.c: does this kernel's statx(2) know what common programs say with it, and does its poll(2) leave
+ * alone what they ask? Where not: writes the library that makes up for it, and the loader's list that names
+ * it. */
+bool bt_init_is_kernel_whole(void);
+int bt_init_make_up_for_kernel(const char *library_path, const char *list_path);
 
 /* container.c: the whole of a container's first process; role: agent, gateway or orchestrator. */
 void bt_init_container(const char *role) __attribute__((noreturn));

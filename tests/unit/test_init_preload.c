@@ -1,4 +1,4 @@
-/* vm/init/statx.c: behind a filter that makes this kernel one that does not know the flag. */
+/* vm/init/preload.c: behind a filter that makes this kernel one that does not know the flag. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 
 #include "vm/init/init.h"
 
-static char folder[] = "/tmp/berth-statx-XXXXXX";
+static char folder[] = "/tmp/berth-preload-XXXXXX";
 static char library[64], list[64];
 
 static int forget_flag(void)
@@ -43,7 +43,7 @@ static int run_without_flag(char *preload)
     int status = -1;
     pid_t child = fork();
     if (child == 0) {
-        if (forget_flag() != 0 || bt_init_is_statx_whole())
+        if (forget_flag() != 0 || bt_init_is_kernel_whole())
             _exit(99);
         (void)close(STDERR_FILENO);
         (void)execve(program, arguments, environment);
@@ -58,7 +58,7 @@ static int run_without_flag(char *preload)
 static void t_a_kernel_that_knows_it_is_whole(void **state)
 {
     (void)state;
-    assert_true(bt_init_is_statx_whole());
+    assert_true(bt_init_is_kernel_whole());
 }
 
 static void t_the_library_makes_up_for_it(void **state)
@@ -67,7 +67,7 @@ static void t_the_library_makes_up_for_it(void **state)
     size_t length;
     (void)state;
     (void)snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", library);
-    assert_int_equal(bt_init_make_up_for_statx(library, list), 0);
+    assert_int_equal(bt_init_make_up_for_kernel(library, list), 0);
     assert_int_equal(bt_init_read_file(list, text, sizeof(text), &length), 0);
     assert_string_equal(text, library);
     assert_int_equal(run_without_flag(nothing), 2);
@@ -77,7 +77,7 @@ static void t_the_library_makes_up_for_it(void **state)
 static void t_what_is_there_is_not_written_over(void **state)
 {
     (void)state;
-    assert_int_equal(bt_init_make_up_for_statx(library, list), -EEXIST);
+    assert_int_equal(bt_init_make_up_for_kernel(library, list), -EEXIST);
 }
 
 static int make_folder(void **state)
@@ -85,7 +85,7 @@ static int make_folder(void **state)
     (void)state;
     if (mkdtemp(folder) == NULL)
         return -1;
-    (void)snprintf(library, sizeof(library), "%s/statx.so", folder);
+    (void)snprintf(library, sizeof(library), "%s/preload.so", folder);
     (void)snprintf(list, sizeof(list), "%s/list", folder);
     return 0;
 }
