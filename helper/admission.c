@@ -125,16 +125,11 @@ int bt_admission_enter(struct bt_admission *admission, uint32_t uid, unsigned re
     return 0;
 }
 
-void bt_admission_leave(struct bt_admission *admission, uint32_t uid, bool is_leased)
+void bt_admission_leave(struct bt_admission *admission, uint32_t uid)
 {
     struct bt_admission_uid *entry = find(admission, uid);
-    bt_require(entry, "admission: the counts of connections are wrong");
-    if (is_leased) {
-        bt_require(entry->leased > 0, "admission: the counts of connections are wrong");
-        entry->leased--;
-        return;
-    }
-    bt_require(entry->spare > 0 && admission->spare > 0, "admission: the counts of connections are wrong");
+    bt_require(entry && entry->spare > 0 && admission->spare > 0,
+               "admission: the counts of connections are wrong");
     entry->spare--;
     admission->spare--;
 }
@@ -142,11 +137,12 @@ void bt_admission_leave(struct bt_admission *admission, uint32_t uid, bool is_le
 void bt_admission_set_leased(struct bt_admission *admission, uint32_t uid, bool is_leased)
 {
     struct bt_admission_uid *entry = find(admission, uid);
-    bt_require(entry, "admission: the counts of connections are wrong");
-    bt_admission_leave(admission, uid, !is_leased);
+    bt_require(entry && (is_leased || entry->leased > 0), "admission: the counts of connections are wrong");
     if (is_leased) {
+        bt_admission_leave(admission, uid);
         entry->leased++;
     } else {
+        entry->leased--;
         entry->spare++;
         admission->spare++;
     }

@@ -53,8 +53,8 @@ bool bt_admission_is_uid_served(const struct bt_admission *admission, uint32_t u
  * first. */
 int bt_admission_enter(struct bt_admission *admission, uint32_t uid, unsigned reserved,
                        unsigned reserved_total, uint64_t now_ms, uint32_t *ret_heaviest_uid) BT_MUST_CHECK;
-/* A connection that entered is gone, or got a lease, or gave it back. */
-void bt_admission_leave(struct bt_admission *admission, uint32_t uid, bool is_leased);
+/* A connection that entered is gone (it gave back its lease before), or got a lease, or gave it back. */
+void bt_admission_leave(struct bt_admission *admission, uint32_t uid);
 void bt_admission_set_leased(struct bt_admission *admission, uint32_t uid, bool is_leased);
 
 /* Takes one token of a uid that has a connection. False: it asks too often. */

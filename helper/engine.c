@@ -28,7 +28,6 @@
 /* What an epoll event is about, in the upper half of its data; the lower half is an index. */
 #define ABOUT_LISTENER UINT64_C(0xffffffff)
 #define ABOUT_KERNEL UINT64_C(0xfffffffe)
-#define ABOUT_STATUS_LISTENER UINT64_C(0xfffffffd)
 #define SERIAL_MAX UINT32_C(0xfffffff0)
 
 static uint64_t now_ms(const struct bt_engine *engine)
@@ -40,6 +39,11 @@ static int watch(struct bt_engine *engine, int fd, uint64_t about, uint32_t inde
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = about << 32 | index};
     return epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+static unsigned count_reserved(const struct bt_engine *engine)
+{
+    return bt_ledger_count(&engine->ledger, BT_ANYBODY, BT_HOLD_RESERVED);
 }
 
 /* ---- leases ------------------------------------------------------------------------------------------- */
@@ -83,7 +87,7 @@ struct bt_lease bt_engine_end_lease(struct bt_engine *engine, struct bt_connecti
 
 static void end_adoption(struct bt_engine *engine)
 {
-    unsigned expired = engine->ledger.reserved;
+    unsigned expired = count_reserved(engine);
     engine->adoption_due_ms = 0;
     for (uint16_t slot = 0; slot < engine->ledger.slots; slot++) {
         const struct bt_lease *reserved = bt_ledger_find(&engine->ledger, slot, BT_HOLD_RESERVED);
@@ -159,7 +163,7 @@ static void close_connection(struct bt_engine *engine, struct bt_connection *con
         (void)bt_record_event(engine, "EOF", connection->uid, &lease, 0);
     }
     bt_fd_close(&connection->fd); /* leaves the epoll set with it: nobody else has this descriptor */
-    bt_admission_leave(bt_engine_admission(engine, connection->is_status_only), connection->uid, false);
+    bt_admission_leave(bt_engine_admission(engine, connection->is_status_only), connection->uid);
     connection->state = BT_CONNECTION_CLOSED;
 }
 
@@ -190,7 +194,7 @@ static void close_oldest_spare(struct bt_engine *engine, uint32_t uid, bool is_s
 static int enter(struct bt_engine *engine, uint32_t uid, bool is_status_only)
 {
     unsigned reserved = is_status_only ? 0 : bt_ledger_count(&engine->ledger, uid, BT_HOLD_RESERVED);
-    unsigned reserved_total = is_status_only ? 0 : engine->ledger.reserved;
+    unsigned reserved_total = is_status_only ? 0 : count_reserved(engine);
     for (;;) {
         uint32_t heaviest_uid = 0;
         int error = bt_admission_enter(bt_engine_admission(engine, is_status_only), uid, reserved,
@@ -201,7 +205,7 @@ static int enter(struct bt_engine *engine, uint32_t uid, bool is_status_only)
     }
 }
 
-static int admit(struct bt_engine *engine, int fd, uint32_t uid, bool is_status_only)
+int bt_engine_admit(struct bt_engine *engine, int fd, uint32_t uid, bool is_status_only)
 {
     if (!bt_admission_is_uid_served(&engine->admission, uid))
         return -EACCES;
@@ -216,7 +220,7 @@ static int admit(struct bt_engine *engine, int fd, uint32_t uid, bool is_status_
     engine->next_serial = serial >= SERIAL_MAX ? 1 : serial + 1;
     error = watch(engine, fd, serial, (uint32_t)(connection - engine->connections));
     if (error < 0) {
-        bt_admission_leave(bt_engine_admission(engine, is_status_only), uid, false);
+        bt_admission_leave(bt_engine_admission(engine, is_status_only), uid);
         return error;
     }
     *connection = (struct bt_connection){.fd = fd,
@@ -227,16 +231,6 @@ static int admit(struct bt_engine *engine, int fd, uint32_t uid, bool is_status_
                                          .opened_ms = now,
                                          .deadline_ms = now + BT_HELLO_DEADLINE_MS};
     return 0;
-}
-
-int bt_engine_admit(struct bt_engine *engine, int fd, uint32_t uid)
-{
-    return admit(engine, fd, uid, false);
-}
-
-int bt_engine_admit_status(struct bt_engine *engine, int fd, uint32_t uid)
-{
-    return admit(engine, fd, uid, true);
 }
 
 /* A uid that cannot be read is nobody's: refused, never taken for root. */
@@ -252,26 +246,30 @@ static int read_peer_uid(int fd, uint32_t *ret_uid)
     return 0;
 }
 
-static void pause_listening(struct bt_engine *engine)
+int bt_engine_listen(struct bt_engine *engine, int listen_fd, bool is_status_only)
 {
-    (void)epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, engine->listen_fd, NULL);
-    if (engine->status_listen_fd >= 0)
-        (void)epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, engine->status_listen_fd, NULL);
-    engine->listen_due_ms = now_ms(engine) + ACCEPT_PAUSE_MS;
+    int error = watch(engine, listen_fd, ABOUT_LISTENER, is_status_only);
+    if (error == 0)
+        engine->listen_fds[is_status_only] = listen_fd;
+    return error;
 }
 
-static bool watch_again(struct bt_engine *engine, int fd, uint64_t about)
+static void pause_listening(struct bt_engine *engine)
 {
-    int error = fd < 0 ? 0 : watch(engine, fd, about, 0);
-    return error == 0 || error == -EEXIST;
+    for (unsigned i = 0; i < BT_ARRAY_LENGTH(engine->listen_fds); i++)
+        (void)epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, engine->listen_fds[i], NULL);
+    engine->listen_due_ms = now_ms(engine) + ACCEPT_PAUSE_MS;
 }
 
 static void resume_listening(struct bt_engine *engine)
 {
     engine->listen_due_ms = 0;
-    if (!watch_again(engine, engine->listen_fd, ABOUT_LISTENER) ||
-        !watch_again(engine, engine->status_listen_fd, ABOUT_STATUS_LISTENER))
-        engine->listen_due_ms = now_ms(engine) + ACCEPT_PAUSE_MS;
+    for (unsigned i = 0; i < BT_ARRAY_LENGTH(engine->listen_fds); i++) {
+        int fd = engine->listen_fds[i];
+        int error = fd < 0 ? 0 : watch(engine, fd, ABOUT_LISTENER, i);
+        if (error < 0 && error != -EEXIST)
+            engine->listen_due_ms = now_ms(engine) + ACCEPT_PAUSE_MS;
+    }
 }
 
 /* Says why, once, so that a client can tell "later" from "never"; whether that arrives is its own business.
@@ -291,10 +289,9 @@ static void refuse(const struct bt_engine *engine, int fd, int reason)
 
 static void accept_connections(struct bt_engine *engine, bool is_status_only)
 {
-    int listen_fd = is_status_only ? engine->status_listen_fd : engine->listen_fd;
     for (unsigned i = 0; i < ACCEPTS_A_STEP; i++) {
         uint32_t uid = UINT32_MAX;
-        bt_auto_fd fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        bt_auto_fd fd = accept4(engine->listen_fds[is_status_only], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
                 pause_listening(engine);
@@ -302,7 +299,7 @@ static void accept_connections(struct bt_engine *engine, bool is_status_only)
         }
         int error = read_peer_uid(fd, &uid);
         if (error == 0)
-            error = admit(engine, fd, uid, is_status_only);
+            error = bt_engine_admit(engine, fd, uid, is_status_only);
         if (error == 0) {
             bt_fd_take(&fd);
             continue;
@@ -451,7 +448,7 @@ static void run_timers(struct bt_engine *engine, bool is_idle)
         if (connection->state != BT_CONNECTION_CLOSED && is_due(connection->deadline_ms, now))
             close_connection(engine, connection);
     }
-    if (engine->adoption_due_ms != 0 && engine->ledger.reserved == 0)
+    if (engine->adoption_due_ms != 0 && count_reserved(engine) == 0)
         engine->adoption_due_ms = 0;
     if (is_due(engine->collect_due_ms, now) && (is_idle || now >= engine->collect_due_ms + COLLECT_LATEST_MS))
         collect(engine);
@@ -464,8 +461,8 @@ static void handle_event(struct bt_engine *engine, const struct epoll_event *eve
     uint32_t index = (uint32_t)event->data.u64;
     if (about == ABOUT_KERNEL)
         return; /* was handled before all others */
-    if (about == ABOUT_LISTENER || about == ABOUT_STATUS_LISTENER) {
-        accept_connections(engine, about == ABOUT_STATUS_LISTENER);
+    if (about == ABOUT_LISTENER) {
+        accept_connections(engine, index != 0);
         return;
     }
     bt_require(index < BT_PLACES_MAX, "engine: a connection without its lease, or the reverse");
@@ -525,11 +522,8 @@ static int take_over(struct bt_engine *engine)
         bt_say_error("reserving the slots in use failed", error, "their rules stay as they are");
         return error;
     }
-    for (size_t i = 0; i < count; i++) {
-        struct bt_lease lease = leases[i];
-        if (bt_ledger_put(&engine->ledger, &lease, BT_HOLD_RESERVED) < 0)
-            bt_engine_release_slot(engine, &lease); /* the pool has become smaller */
-    }
+    for (size_t i = 0; i < count; i++)
+        bt_ledger_put(&engine->ledger, &leases[i], BT_HOLD_RESERVED);
     engine->adoption_due_ms = deadline_ms;
     bt_say_number("", count, " slots were in use and wait to be adopted");
     return 0;
@@ -548,12 +542,12 @@ static int watch_kernel(struct bt_engine *engine)
 }
 
 int bt_engine_start(struct bt_engine *engine, const struct bt_engine_options *options,
-                    struct bt_kernel *kernel, int listen_fd)
+                    struct bt_kernel *kernel)
 {
     memset(engine, 0, sizeof(*engine));
     engine->options = *options;
     engine->kernel = kernel;
-    engine->listen_fd = engine->status_listen_fd = -1;
+    engine->listen_fds[0] = engine->listen_fds[1] = -1;
     engine->next_serial = 1;
     engine->is_healthy = true;
     for (size_t i = 0; i < BT_PLACES_MAX; i++)
@@ -568,23 +562,12 @@ int bt_engine_start(struct bt_engine *engine, const struct bt_engine_options *op
     int error = take_over(engine);
     if (error == 0)
         error = watch_kernel(engine);
-    if (error == 0) /* a start that cannot be written refuses leases, as any line would */
-        (void)bt_record_event(engine, "START", BT_AUDIT_NO_UID, NULL, engine->ledger.reserved);
-    if (error == 0 && listen_fd >= 0)
-        error = watch(engine, listen_fd, ABOUT_LISTENER, 0);
     if (error < 0) {
         bt_fd_close(&engine->epoll_fd);
         return error;
     }
-    engine->listen_fd = listen_fd;
+    /* A start that cannot be written refuses leases, as any line would. */
+    (void)bt_record_event(engine, "START", BT_AUDIT_NO_UID, NULL, count_reserved(engine));
     bt_engine_reconcile(engine);
     return 0;
-}
-
-int bt_engine_listen_status(struct bt_engine *engine, int listen_fd)
-{
-    int error = watch(engine, listen_fd, ABOUT_STATUS_LISTENER, 0);
-    if (error == 0)
-        engine->status_listen_fd = listen_fd;
-    return error;
 }

@@ -55,7 +55,8 @@ struct bt_connection {
 struct bt_engine {
     struct bt_engine_options options;
     struct bt_kernel *kernel;
-    int epoll_fd, listen_fd, status_listen_fd;
+    int epoll_fd;
+    int listen_fds[2]; /* -1: none; the second is the status socket */
     uint64_t epoch;
     uint32_t next_serial;
     bool is_healthy;
@@ -70,22 +71,20 @@ struct bt_engine {
     struct bt_connection connections[BT_PLACES_MAX]; /* the last ones are those of the status socket */
 };
 
-/* Reads back what an earlier engine left in the kernel and reserves it. kernel: opened, borrowed. listen_fd:
- * a non-blocking listening socket, taken over on success, or -1 (tests). */
+/* Reads back what an earlier engine left in the kernel and reserves it. kernel: opened, borrowed. */
 int bt_engine_start(struct bt_engine *engine, const struct bt_engine_options *options,
-                    struct bt_kernel *kernel, int listen_fd) BT_MUST_CHECK;
+                    struct bt_kernel *kernel) BT_MUST_CHECK;
 
-/* Listens on the status socket, too; taken over on success. For whoever may not use the main one: answers
- * HELLO, STATUS and COUNTERS, out of places and token buckets of its own. */
-int bt_engine_listen_status(struct bt_engine *engine, int listen_fd) BT_MUST_CHECK;
+/* Listens, too: on a non-blocking socket, taken over on success. The status socket is for whoever may not use
+ * the main one: answers HELLO, STATUS and COUNTERS, out of places and token buckets of its own. */
+int bt_engine_listen(struct bt_engine *engine, int listen_fd, bool is_status_only) BT_MUST_CHECK;
 
 /* Waits for events (at most timeout_max_ms; -1: as long as no timer is due) and handles them. Negative errno
  * only when the loop itself cannot go on. */
 int bt_engine_step(struct bt_engine *engine, int timeout_max_ms) BT_MUST_CHECK;
 
 /* Takes over a connected socket of a peer with this uid. On failure the socket stays the caller's. */
-int bt_engine_admit(struct bt_engine *engine, int fd, uint32_t uid) BT_MUST_CHECK;
-int bt_engine_admit_status(struct bt_engine *engine, int fd, uint32_t uid) BT_MUST_CHECK;
+int bt_engine_admit(struct bt_engine *engine, int fd, uint32_t uid, bool is_status_only) BT_MUST_CHECK;
 
 /* The limits that a connection is held to: those of its socket. */
 struct bt_admission *bt_engine_admission(struct bt_engine *engine, bool is_status_only);

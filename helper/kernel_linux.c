@@ -435,13 +435,21 @@ int bt_kernel_reserve_all(struct bt_kernel *kernel, struct bt_lease_table live, 
     return 0;
 }
 
+/* The slot of a lease that is in this state; NULL: it is not, or not that lease. */
+static struct bt_slot *find_slot(struct bt_kernel *kernel, const struct bt_lease *lease,
+                                 enum bt_slot_state state)
+{
+    if (lease->slot >= kernel->config.pool.slots)
+        return NULL;
+    struct bt_slot *slot = &kernel->slots[lease->slot];
+    return slot->state == state && slot->lease.generation == lease->generation ? slot : NULL;
+}
+
 int bt_kernel_adopt(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease)
 {
     struct bt_batch batch;
-    if (lease->slot >= kernel->config.pool.slots)
-        return -EINVAL;
-    struct bt_slot *slot = &kernel->slots[lease->slot];
-    if (slot->state != BT_SLOT_RESERVED || slot->lease.generation != lease->generation)
+    struct bt_slot *slot = find_slot(kernel, lease, BT_SLOT_RESERVED);
+    if (!slot)
         return -ESTALE;
     int error = bt_link_check(kernel, lease, slot->ifindex);
     if (error < 0)
@@ -463,10 +471,8 @@ int bt_kernel_adopt(struct bt_kernel *kernel, struct bt_lease_table table, const
 int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease)
 {
     struct bt_batch batch;
-    if (lease->slot >= kernel->config.pool.slots)
-        return -EINVAL;
-    struct bt_slot *slot = &kernel->slots[lease->slot];
-    if (slot->state != BT_SLOT_LIVE || slot->lease.generation != lease->generation)
+    struct bt_slot *slot = find_slot(kernel, lease, BT_SLOT_LIVE);
+    if (!slot)
         return -ESTALE;
     if (slot->lease.is_sealed)
         return 0;
@@ -494,11 +500,8 @@ int bt_kernel_seal(struct bt_kernel *kernel, struct bt_lease_table table, const 
 int bt_kernel_counters(struct bt_kernel *kernel, const struct bt_lease *lease, struct bt_lease_counters *ret)
 {
     struct bt_element accepted, refused;
-    if (lease->slot >= kernel->config.pool.slots)
-        return -EINVAL;
-    const struct bt_slot *slot = &kernel->slots[lease->slot];
-    if ((slot->state != BT_SLOT_LIVE && slot->state != BT_SLOT_RESERVED) ||
-        slot->lease.generation != lease->generation)
+    const struct bt_slot *slot = find_slot(kernel, lease, BT_SLOT_LIVE);
+    if (!slot)
         return -ESTALE;
     bt_element_interface(BT_SET_ACCEPTED, slot->ifindex, &accepted);
     bt_element_interface(BT_SET_REFUSED, slot->ifindex, &refused);

@@ -17,31 +17,18 @@ void bt_ledger_init(struct bt_ledger *ledger, uint16_t slots, uint32_t last_gene
     ledger->last_generation = last_generation;
 }
 
-static void count_state(struct bt_ledger *ledger, enum bt_hold_state state, int change)
+void bt_ledger_put(struct bt_ledger *ledger, const struct bt_lease *lease, enum bt_hold_state state)
 {
-    if (state == BT_HOLD_LIVE)
-        ledger->live = (uint16_t)(ledger->live + change);
-    else if (state == BT_HOLD_RESERVED)
-        ledger->reserved = (uint16_t)(ledger->reserved + change);
-}
-
-int bt_ledger_put(struct bt_ledger *ledger, const struct bt_lease *lease, enum bt_hold_state state)
-{
-    if (lease->slot >= ledger->slots)
-        return -ERANGE;
-    count_state(ledger, ledger->states[lease->slot], -1);
-    count_state(ledger, state, 1);
+    bt_require(lease->slot < ledger->slots, "ledger: a slot outside the pool");
     ledger->leases[lease->slot] = *lease;
     ledger->states[lease->slot] = state;
     if (lease->generation > ledger->last_generation)
         ledger->last_generation = lease->generation;
-    return 0;
 }
 
 void bt_ledger_remove(struct bt_ledger *ledger, uint16_t slot)
 {
     bt_require(slot < ledger->slots, "ledger: a slot outside the pool");
-    count_state(ledger, ledger->states[slot], -1);
     ledger->states[slot] = BT_HOLD_FREE;
     memset(&ledger->leases[slot], 0, sizeof(ledger->leases[slot]));
 }
@@ -74,7 +61,7 @@ unsigned bt_ledger_count(const struct bt_ledger *ledger, uint32_t uid, enum bt_h
 {
     unsigned count = 0;
     for (uint16_t slot = 0; slot < ledger->slots; slot++)
-        if (ledger->states[slot] == state && ledger->leases[slot].uid == uid)
+        if (ledger->states[slot] == state && (ledger->leases[slot].uid == uid || uid == BT_ANYBODY))
             count++;
     return count;
 }

@@ -18,16 +18,14 @@ struct bt_ledger {
     uint32_t last_generation;
     uint16_t slots;
     uint16_t cursor; /* where the search for a free slot goes on */
-    uint16_t live, reserved;
 };
 
 /* slots: 1..BT_POOL_SLOTS_MAX. last_generation: the highest one that may have been handed out in this boot.
  */
 void bt_ledger_init(struct bt_ledger *ledger, uint16_t slots, uint32_t last_generation);
 
-/* Puts a lease into its slot, which may have been in any state before. -ERANGE: no such slot. */
-int bt_ledger_put(struct bt_ledger *ledger, const struct bt_lease *lease,
-                  enum bt_hold_state state) BT_MUST_CHECK;
+/* Puts a lease into its slot, which may have been in any state before. */
+void bt_ledger_put(struct bt_ledger *ledger, const struct bt_lease *lease, enum bt_hold_state state);
 void bt_ledger_remove(struct bt_ledger *ledger, uint16_t slot);
 
 /* The lease of a slot in this state, or NULL. Borrowed, valid until the slot changes. */
@@ -40,6 +38,7 @@ int bt_ledger_next_generation(struct bt_ledger *ledger, uint32_t *ret_generation
 struct bt_lease_table bt_ledger_live(struct bt_ledger *ledger);
 
 /* Slots of this uid, by state; both together count against the quota. */
+#define BT_ANYBODY UINT32_MAX
 unsigned bt_ledger_count(const struct bt_ledger *ledger, uint32_t uid, enum bt_hold_state state);
 
 /* Is there a live lease with the uid, environment and role of this one, and, like it, in a bridge or not? A

@@ -268,9 +268,11 @@ static int serve(const struct bt_config *config, const struct opened *opened)
         .now_ms = bt_boottime_ms,
         .audit = opened->audit,
     };
-    int error = bt_engine_start(&engine, &options, opened->kernel, opened->listen_fd);
+    int error = bt_engine_start(&engine, &options, opened->kernel);
+    if (error == 0)
+        error = bt_engine_listen(&engine, opened->listen_fd, false);
     if (error == 0 && opened->status_fd >= 0)
-        error = bt_engine_listen_status(&engine, opened->status_fd);
+        error = bt_engine_listen(&engine, opened->status_fd, true);
     if (error == 0)
         bt_say("ready");
     while (error == 0)

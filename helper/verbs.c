@@ -45,10 +45,10 @@ static enum bt_status answer_status(struct bt_exchange *exchange)
     const struct bt_ledger *ledger = &engine->ledger;
     struct bt_reply_status *status = &exchange->reply.body.status;
     size_t dead = bt_kernel_dead_count(engine->kernel);
-    size_t held = (size_t)ledger->live + ledger->reserved;
+    status->live = (uint16_t)bt_ledger_count(ledger, BT_ANYBODY, BT_HOLD_LIVE);
+    status->reserved = (uint16_t)bt_ledger_count(ledger, BT_ANYBODY, BT_HOLD_RESERVED);
+    size_t held = (size_t)status->live + status->reserved;
     size_t rest = held < ledger->slots ? ledger->slots - held : 0;
-    status->live = ledger->live;
-    status->reserved = ledger->reserved;
     status->dead = (uint16_t)(dead < rest ? dead : rest);
     status->free = (uint16_t)(rest - status->dead);
     status->is_healthy = engine->is_healthy;
@@ -179,11 +179,7 @@ static enum bt_status lease_new(struct bt_exchange *exchange)
     status = make_lease(engine, request, &lease, &tap_fd);
     if (status != BT_STATUS_OK)
         return status;
-    if (bt_ledger_put(&engine->ledger, &lease, BT_HOLD_LIVE) < 0) {
-        bt_fd_close(&tap_fd);
-        bt_engine_release_slot(engine, &lease);
-        return BT_STATUS_KERNEL;
-    }
+    bt_ledger_put(&engine->ledger, &lease, BT_HOLD_LIVE);
     bt_engine_bind_lease(engine, exchange->connection, lease.slot);
     describe_lease(engine, &lease, tap_fd >= 0, &exchange->reply.body.lease);
     exchange->passed_fd = tap_fd;
@@ -216,8 +212,7 @@ static enum bt_status lease_adopt(struct bt_exchange *exchange)
         bt_say_error("the kernel refused an adoption", error, NULL);
         return BT_STATUS_KERNEL;
     }
-    if (bt_ledger_put(&engine->ledger, &lease, BT_HOLD_LIVE) < 0)
-        return BT_STATUS_KERNEL;
+    bt_ledger_put(&engine->ledger, &lease, BT_HOLD_LIVE);
     bt_engine_bind_lease(engine, exchange->connection, lease.slot);
     describe_lease(engine, &lease, false, &exchange->reply.body.lease);
     return BT_STATUS_OK;

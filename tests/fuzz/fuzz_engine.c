@@ -95,7 +95,7 @@ static bool start(void)
         .now_ms = now_for_fuzz,
     };
     struct bt_kernel_config config = {.pool = options.pool};
-    return bt_kernel_open(&config, &kernel) == 0 && bt_engine_start(&engine, &options, kernel, -1) == 0;
+    return bt_kernel_open(&config, &kernel) == 0 && bt_engine_start(&engine, &options, kernel) == 0;
 }
 
 static void stop(void)
@@ -143,7 +143,7 @@ static void check_books(void)
         must(engine.ledger.states[connection->slot] == BT_HOLD_LIVE);
         must(engine.ledger.leases[connection->slot].uid == connection->uid);
     }
-    must(leased == engine.ledger.live);
+    must(leased == bt_ledger_count(&engine.ledger, BT_ANYBODY, BT_HOLD_LIVE));
     must(engine.admission.spare <= BT_CONNECTIONS_MAX);
 }
 
@@ -153,7 +153,7 @@ static void connect_peer(struct peer *peer, uint32_t uid)
     bt_fd_close(&peer->fd);
     must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
     *peer = (struct peer){.fd = pair[0]};
-    if (bt_engine_admit(&engine, pair[1], uid) < 0) {
+    if (bt_engine_admit(&engine, pair[1], uid, false) < 0) {
         bt_fd_close(&pair[1]);
         bt_fd_close(&peer->fd);
     }

@@ -361,7 +361,6 @@ static void t_wrong_arguments(void **state)
         {.slot = 64, .generation = 1},
         {.slot = UINT16_MAX, .generation = 1},
         {.slot = 3, .generation = 0},
-
         {.slot = 3, .generation = 1, .kind = BT_KIND_PF},
         {.slot = 0, .generation = 1}, /* leased */
     };
@@ -371,9 +370,9 @@ static void t_wrong_arguments(void **state)
     for (size_t i = 0; i < BT_ARRAY_LENGTH(wrong); i++)
         assert_true(lease(&wrong[i], &fd) < 0);
     assert_int_equal(fd, -1);
-    assert_int_equal(bt_kernel_adopt(kernel, table_of(standing, 2), &wrong[0]), -EINVAL);
-    assert_int_equal(bt_kernel_seal(kernel, table_of(standing, 2), &wrong[0]), -EINVAL);
-    assert_int_equal(bt_kernel_counters(kernel, &wrong[0], &counters), -EINVAL);
+    assert_int_equal(bt_kernel_adopt(kernel, table_of(standing, 2), &wrong[0]), -ESTALE);
+    assert_int_equal(bt_kernel_seal(kernel, table_of(standing, 2), &wrong[0]), -ESTALE);
+    assert_int_equal(bt_kernel_counters(kernel, &wrong[0], &counters), -ESTALE);
     assert_int_equal(bt_kernel_counters(kernel, &wrong[4], &counters), -ESTALE);
     assert_false(bt_kernel_is_slot_clean(kernel, 64));
     assert_int_equal(bt_kernel_verify(kernel, table_of(standing, 2)), 0);

@@ -54,7 +54,7 @@ static inline void start_engine(const struct bt_engine_options *options)
 {
     struct bt_kernel_config config = {.pool = options->pool};
     assert_int_equal(bt_kernel_open(&config, &kernel), 0);
-    assert_int_equal(bt_engine_start(&engine, options, kernel, -1), 0);
+    assert_int_equal(bt_engine_start(&engine, options, kernel), 0);
 }
 
 static inline void stop_engine(void)
@@ -98,7 +98,7 @@ static inline int try_connect(struct user *user, uint32_t uid)
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
     *user = (struct user){.fd = pair[0], .tap_fd = -1, .uid = uid};
-    int error = bt_engine_admit(&engine, pair[1], uid);
+    int error = bt_engine_admit(&engine, pair[1], uid, false);
     if (error < 0) {
         bt_fd_close(&pair[0]);
         bt_fd_close(&pair[1]);
@@ -243,7 +243,7 @@ static inline void check_invariant(void)
         assert_int_equal(engine.ledger.states[connection->slot], BT_HOLD_LIVE);
         assert_int_equal(engine.ledger.leases[connection->slot].uid, connection->uid);
     }
-    assert_int_equal(leased, engine.ledger.live);
+    assert_int_equal(leased, bt_ledger_count(&engine.ledger, BT_ANYBODY, BT_HOLD_LIVE));
 }
 
 static inline void lease_of_kind(struct user *user, enum bt_kind kind, enum bt_role role,

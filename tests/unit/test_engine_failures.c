@@ -25,7 +25,7 @@ static void live_once(unsigned fail_at, int error)
     check_invariant();
     pass_time(10000);
     pass_time(10000);
-    assert_int_equal(engine.ledger.live, 0);
+    assert_int_equal(bt_ledger_count(&engine.ledger, BT_ANYBODY, BT_HOLD_LIVE), 0);
     assert_true(engine.is_healthy);
     assert_int_equal(bt_kernel_dead_count(kernel), 0);
 }
@@ -83,12 +83,12 @@ static void t_engine_start_fails_whole(void **state)
     unsigned before = count_fds();
     for (unsigned call = 1; call <= 2; call++) { /* provision, reserve_all */
         bt_fake_fail(call, 1, -EPERM);
-        assert_int_equal(bt_engine_start(&engine, &options, kernel, -1), -EPERM);
+        assert_int_equal(bt_engine_start(&engine, &options, kernel), -EPERM);
         assert_int_equal(count_fds(), before);
         assert_int_equal(bt_fake_count(BT_FAKE_LIVE), 1); /* rules in force stay as they are */
     }
     start_engine(&options);
-    assert_int_equal(engine.ledger.reserved, 1);
+    assert_int_equal(bt_ledger_count(&engine.ledger, BT_ANYBODY, BT_HOLD_RESERVED), 1);
     disconnect(&alice);
 }
 

@@ -108,7 +108,7 @@ static void t_engine_nobody_reads(void **state)
         step();
     }
     assert_true(is_ended);
-    assert_int_equal(engine.ledger.live, 0);
+    assert_int_equal(bt_ledger_count(&engine.ledger, BT_ANYBODY, BT_HOLD_LIVE), 0);
     assert_int_equal(ask(&bob, BT_VERB_STATUS), BT_STATUS_OK);
     check_invariant();
     disconnect(&alice);
@@ -131,7 +131,7 @@ static void t_engine_fd_flood(void **state)
         assert_int_equal(bt_frame_encode_request(&request, frame), 0);
         assert_int_equal(bt_chan_send(alice.fd, frame, alice.fd), 0); /* well-formed but for the descriptor */
         step();
-        assert_int_equal(engine.ledger.live, 1);
+        assert_int_equal(bt_ledger_count(&engine.ledger, BT_ANYBODY, BT_HOLD_LIVE), 1);
         disconnect(&alice);
         clock_ms += 100;
     }

@@ -73,7 +73,7 @@ static void t_engine_verbs_in_the_wrong_state(void **state)
     assert_int_equal(ask(&alice, BT_VERB_RELEASE), BT_STATUS_STATE);
     assert_int_equal(lease(&alice, BT_ROLE_AGENT, 0, -1), BT_STATUS_OK);
     assert_int_equal(lease(&alice, BT_ROLE_AGENT, 0, -1), BT_STATUS_STATE); /* one connection, one lease */
-    assert_int_equal(engine.ledger.live, 1);
+    assert_int_equal(bt_ledger_count(&engine.ledger, BT_ANYBODY, BT_HOLD_LIVE), 1);
     assert_int_equal(ask(&alice, BT_VERB_RELEASE), BT_STATUS_OK);
     assert_int_equal(ask(&alice, BT_VERB_COUNTERS), BT_STATUS_STATE);
     check_invariant();
@@ -91,7 +91,7 @@ static void t_engine_replay_closes(void **state)
         alice.sequence = wrong[i] - 1;
         assert_int_equal(ask(&alice, BT_VERB_COUNTERS), BT_STATUS_STALE);
         assert_true(is_closed(&alice));
-        assert_int_equal(engine.ledger.live, 0);
+        assert_int_equal(bt_ledger_count(&engine.ledger, BT_ANYBODY, BT_HOLD_LIVE), 0);
         check_invariant();
         disconnect(&alice);
     }

@@ -35,7 +35,8 @@ static void t_engine_adoption(void **state)
     assert_int_equal(bt_fake.slots[4].rules, BT_FAKE_LIVE);
     check_invariant();
     pass_time(BT_ADOPTION_DEADLINE_MS);
-    assert_int_equal(engine.ledger.live, 1); /* the deadline is for those who did not come */
+    assert_int_equal(bt_ledger_count(&engine.ledger, BT_ANYBODY, BT_HOLD_LIVE),
+                     1); /* the deadline is for those who did not come */
     disconnect(&alice);
     disconnect(&bob);
     disconnect(&later);
@@ -52,9 +53,9 @@ static void t_engine_expiry(void **state)
     assert_int_equal(lease(&bob, BT_ROLE_GATEWAY, 0, -1), BT_STATUS_OK);
     crash_and_restart();
     pass_time(BT_ADOPTION_DEADLINE_MS - 1);
-    assert_int_equal(engine.ledger.reserved, 2);
+    assert_int_equal(bt_ledger_count(&engine.ledger, BT_ANYBODY, BT_HOLD_RESERVED), 2);
     pass_time(1);
-    assert_int_equal(engine.ledger.reserved, 0);
+    assert_int_equal(bt_ledger_count(&engine.ledger, BT_ANYBODY, BT_HOLD_RESERVED), 0);
     assert_int_equal(bt_fake_count(BT_FAKE_RESERVED), 0);
     check_invariant();
     pass_time(30);
@@ -78,7 +79,7 @@ static void t_engine_deadline_survives_crashes(void **state)
     crash_and_restart(); /* close to the deadline: whoever had adopted gets a moment */
     assert_true(bt_fake.deadline_ms == clock_ms + BT_ADOPTION_GRACE_MS);
     pass_time(BT_ADOPTION_GRACE_MS);
-    assert_int_equal(engine.ledger.reserved, 0);
+    assert_int_equal(bt_ledger_count(&engine.ledger, BT_ANYBODY, BT_HOLD_RESERVED), 0);
     disconnect(&alice);
 }
 

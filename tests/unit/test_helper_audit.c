@@ -85,7 +85,7 @@ static int set_up(void **state)
     clock_ms = 1000000;
     open_ring(false);
     assert_int_equal(bt_kernel_open(&config, &kernel), 0);
-    assert_int_equal(bt_engine_start(&engine, &options, kernel, -1), 0);
+    assert_int_equal(bt_engine_start(&engine, &options, kernel), 0);
     return 0;
 }
 
@@ -144,9 +144,7 @@ static void join(struct user *user, bool is_status_only)
     struct bt_request request = {.verb = BT_VERB_HELLO, .body.hello = {.version_min = 1, .version_max = 1}};
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
     *user = (struct user){.fd = pair[0]};
-    assert_int_equal(is_status_only ? bt_engine_admit_status(&engine, pair[1], ALICE)
-                                    : bt_engine_admit(&engine, pair[1], ALICE),
-                     0);
+    assert_int_equal(bt_engine_admit(&engine, pair[1], ALICE, is_status_only), 0);
     assert_int_equal(say(user, &request), BT_STATUS_OK);
     user->epoch = user->reply.epoch;
 }
@@ -291,7 +289,7 @@ static void t_audit_adoption_needs_no_line(void **state)
     bt_audit_close(&audit);
     open_ring(true);
     clock_ms += 5;
-    assert_int_equal(bt_engine_start(&engine, &options, kernel, -1), 0);
+    assert_int_equal(bt_engine_start(&engine, &options, kernel), 0);
     join(&user, false);
     assert_int_equal(say(&user, &request), BT_STATUS_OK);
     assert_int_equal(bt_fake_count(BT_FAKE_LIVE), 1);
@@ -323,7 +321,7 @@ static void t_status_socket(void **state)
         join(&watchers[i], true);
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
-    assert_int_equal(bt_engine_admit_status(&engine, pair[1], ALICE), -EUSERS);
+    assert_int_equal(bt_engine_admit(&engine, pair[1], ALICE, true), -EUSERS);
     bt_fd_close(&pair[0]);
     bt_fd_close(&pair[1]);
     assert_int_equal(ask(&watchers[0], BT_VERB_STATUS), BT_STATUS_OK);
