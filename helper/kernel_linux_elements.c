@@ -310,49 +310,33 @@ static bool is_family(const struct bt_lease *one, const struct bt_lease *other)
            is_bridge(one) == is_bridge(other) && !one->is_sealed && !other->is_sealed;
 }
 
-/* The server of a role for a lease: the first, should there be two against the engine's rule. */
-static const struct bt_lease *server_of(struct bt_lease_table table, const struct bt_lease *lease,
-                                        enum bt_role role)
+static bool is_server_of(const struct bt_lease *server, const struct bt_lease *dialler)
 {
-    for (size_t i = 0; i < table.count; i++) {
-        if (table.leases[i].role == role && is_family(lease, &table.leases[i]))
-            return table.leases + i;
-    }
-    return NULL;
+    return (dialler->role == BT_ROLE_AGENT && server->role == BT_ROLE_GATEWAY) ||
+           (dialler->role == BT_ROLE_GATEWAY && server->role == BT_ROLE_ORCHESTRATOR);
 }
 
-static void link_diallers(const struct bt_kernel *kernel, struct bt_lease_table table,
-                          const struct bt_lease *server, enum bt_role role,
-                          const struct bt_element_visitor *visitor)
+/* The link that the lease dials itself: to the first server, should there be two against the engine's rule.
+ */
+static void dialled_elements(const struct bt_kernel *kernel, struct bt_lease_table table,
+                             const struct bt_lease *lease, const struct bt_element_visitor *visitor)
 {
     for (size_t i = 0; i < table.count; i++) {
-        if (table.leases[i].role == role && is_family(server, &table.leases[i]))
-            link_elements(kernel, &table.leases[i], server, visitor);
+        if (is_server_of(&table.leases[i], lease) && is_family(lease, &table.leases[i])) {
+            link_elements(kernel, lease, &table.leases[i], visitor);
+            return;
+        }
     }
-}
-
-/* Only those links that the lease dials itself: each link of a whole table once. */
-static void link_server(const struct bt_kernel *kernel, struct bt_lease_table table,
-                        const struct bt_lease *lease, const struct bt_element_visitor *visitor)
-{
-    if (lease->is_sealed || lease->role == BT_ROLE_ORCHESTRATOR)
-        return;
-    enum bt_role role = lease->role == BT_ROLE_AGENT ? BT_ROLE_GATEWAY : BT_ROLE_ORCHESTRATOR;
-    const struct bt_lease *server = server_of(table, lease, role);
-    if (server)
-        link_elements(kernel, lease, server, visitor);
 }
 
 void bt_lease_links(const struct bt_kernel *kernel, struct bt_lease_table table, const struct bt_lease *lease,
                     const struct bt_element_visitor *visitor)
 {
-    if (lease->is_sealed)
-        return;
-    link_server(kernel, table, lease, visitor);
-    if (lease->role == BT_ROLE_GATEWAY)
-        link_diallers(kernel, table, lease, BT_ROLE_AGENT, visitor);
-    if (lease->role == BT_ROLE_ORCHESTRATOR)
-        link_diallers(kernel, table, lease, BT_ROLE_GATEWAY, visitor);
+    dialled_elements(kernel, table, lease, visitor);
+    for (size_t i = 0; i < table.count; i++) {
+        if (is_server_of(lease, &table.leases[i]) && is_family(lease, &table.leases[i]))
+            link_elements(kernel, &table.leases[i], lease, visitor);
+    }
 }
 
 void bt_all_elements(const struct bt_kernel *kernel, struct bt_lease_table live,
@@ -362,7 +346,7 @@ void bt_all_elements(const struct bt_kernel *kernel, struct bt_lease_table live,
     for (size_t i = 0; i < live.count; i++) {
         bt_lease_elements(kernel, &live.leases[i], BT_PART_AUTHORITY | BT_PART_ACCOUNT | BT_PART_RECORD,
                           visitor);
-        link_server(kernel, live, &live.leases[i], visitor);
+        dialled_elements(kernel, live, &live.leases[i], visitor); /* each link once */
     }
     for (uint16_t slot = 0; slot < kernel->config.pool.slots; slot++) {
         if (kernel->slots[slot].state == BT_SLOT_RESERVED)

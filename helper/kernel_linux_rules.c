@@ -31,40 +31,30 @@
 #define C NFT_REG32_02
 #define D NFT_REG32_03
 
-enum action {
-    STEP_NONE,
-    STEP_CONDITION, /* first: the rule is there only in this configuration */
-    STEP_META,
-    STEP_CT,
-    STEP_SET_MARK,
-    STEP_PAYLOAD,
-    STEP_ROUTE,
-    STEP_COMPARE,
-    STEP_MASK,
-    STEP_LOOKUP,
-    STEP_LIMIT,
-    STEP_DNAT,
-    STEP_MASQUERADE,
-    STEP_REJECT,
-    STEP_VERDICT,
-};
-
-static const char *const names[] = {
-    [STEP_META] = "meta",        [STEP_CT] = "ct",           [STEP_SET_MARK] = "ct",
-    [STEP_PAYLOAD] = "payload",  [STEP_ROUTE] = "fib",       [STEP_COMPARE] = "cmp",
-    [STEP_MASK] = "bitwise",     [STEP_LOOKUP] = "lookup",   [STEP_LIMIT] = "dynset",
-    [STEP_DNAT] = "nat",         [STEP_MASQUERADE] = "masq", [STEP_REJECT] = "reject",
-    [STEP_VERDICT] = "immediate"};
-
 /* What is compared may be in the configuration. */
 enum setting { CONSTANT, BRIDGES_FIRST, BRIDGES_LAST, TAPS_FIRST, TAPS_LAST };
 
+/* An expression of nf_tables: its name, its attributes that are numbers (linux/netfilter/nf_tables.h), and
+ * one more thing that some have. */
 struct step {
-    enum action action;
-    uint32_t what; /* key of meta or ct, base of a payload, result of a route, operation, verdict's code */
-    uint32_t to;   /* register */
-    uint32_t offset, length; /* of a payload, a compared value */
-    const char *name;        /* of a chain */
+    const char *expression; /* NULL: the rule ends */
+    struct {
+        uint16_t attribute; /* 0: no more */
+        uint32_t value;
+    } numbers[5];
+    enum {
+        NOTHING,
+        CONDITION,     /* first: the rule is there only in this configuration */
+        COMPARED_WITH, /* value */
+        BITS_KEPT,     /* value, of four bytes */
+        SET,           /* which one */
+        FLOW_LIMIT,
+        CODE_OF_ICMP,
+        CODE_OF_VERDICT
+    } more;
+    uint32_t length;  /* of value */
+    uint32_t code;    /* of a verdict */
+    const char *name; /* of a chain */
     enum bt_set set;
     enum setting setting;
     uint8_t value[6];
@@ -74,28 +64,40 @@ struct step {
     {                                                                                                        \
         __VA_ARGS__                                                                                          \
     }
-#define META(key, register) STEP(.action = STEP_META, .what = (key), .to = (register))
-#define CT(key, register) STEP(.action = STEP_CT, .what = (key), .to = (register))
+#define NUMBERS(...) .numbers = {__VA_ARGS__}
+#define META(key, register) STEP("meta", NUMBERS({NFTA_META_KEY, key}, {NFTA_META_DREG, register}))
+#define CT(key, register) STEP("ct", NUMBERS({NFTA_CT_KEY, key}, {NFTA_CT_DREG, register}))
+#define SET_MARK STEP("ct", NUMBERS({NFTA_CT_KEY, NFT_CT_MARK}, {NFTA_CT_SREG, A}))
 #define PAYLOAD(base, from, bytes, register)                                                                 \
-    STEP(.action = STEP_PAYLOAD, .what = (base), .to = (register), .offset = (from), .length = (bytes))
-#define ROUTE(result) STEP(.action = STEP_ROUTE, .what = (result), .to = A)
-#define COMPARE(operation, size, ...)                                                                        \
-    STEP(.action = STEP_COMPARE, .what = (operation), .length = (size), .value = {__VA_ARGS__})
-#define COMPARE_SETTING(operation, which)                                                                    \
-    STEP(.action = STEP_COMPARE, .what = (operation), .length = 4, .setting = (which))
-#define MASK(...) STEP(.action = STEP_MASK, .value = {__VA_ARGS__})
-#define IN(which) STEP(.action = STEP_LOOKUP, .set = BT_SET_##which)
-#define BELOW_LIMIT(which) STEP(.action = STEP_LIMIT, .set = BT_SET_##which)
-#define VERDICT(code, chain) STEP(.action = STEP_VERDICT, .what = (uint32_t)(code), .name = (chain))
+    STEP("payload", NUMBERS({NFTA_PAYLOAD_DREG, register}, {NFTA_PAYLOAD_BASE, base},                        \
+                            {NFTA_PAYLOAD_OFFSET, from}, {NFTA_PAYLOAD_LEN, bytes}))
+#define ROUTE(result, flags)                                                                                 \
+    STEP("fib", NUMBERS({NFTA_FIB_DREG, A}, {NFTA_FIB_RESULT, result}, {NFTA_FIB_FLAGS, flags}))
+#define COMPARED(operation, size)                                                                            \
+    NUMBERS({NFTA_CMP_SREG, A}, {NFTA_CMP_OP, operation}), .more = COMPARED_WITH, .length = (size)
+#define COMPARE(operation, size, ...) STEP("cmp", COMPARED(operation, size), .value = {__VA_ARGS__})
+#define COMPARE_SETTING(operation, which) STEP("cmp", COMPARED(operation, 4), .setting = (which))
+#define MASK(...)                                                                                            \
+    STEP("bitwise", NUMBERS({NFTA_BITWISE_SREG, A}, {NFTA_BITWISE_DREG, A}, {NFTA_BITWISE_LEN, 4}),          \
+         .more = BITS_KEPT, .value = {__VA_ARGS__})
+#define IN(which) STEP("lookup", NUMBERS({NFTA_LOOKUP_SREG, A}), .more = SET, .set = BT_SET_##which)
+#define BELOW_LIMIT(which)                                                                                   \
+    STEP("dynset", NUMBERS({NFTA_DYNSET_SREG_KEY, A}, {NFTA_DYNSET_OP, NFT_DYNSET_OP_ADD}),                  \
+         .more = FLOW_LIMIT, .set = BT_SET_##which)
+#define DNAT                                                                                                 \
+    STEP("nat",                                                                                              \
+         NUMBERS({NFTA_NAT_TYPE, NFT_NAT_DNAT}, {NFTA_NAT_FAMILY, NFPROTO_IPV4}, {NFTA_NAT_REG_ADDR_MIN, A}, \
+                 {NFTA_NAT_REG_ADDR_MAX, A}, {NFTA_NAT_FLAGS, NF_NAT_RANGE_MAP_IPS}))
+#define MASQUERADE STEP(.expression = "masq")
+#define REJECT STEP("reject", NUMBERS({NFTA_REJECT_TYPE, NFT_REJECT_ICMPX_UNREACH}), .more = CODE_OF_ICMP)
+#define VERDICT(verdict, chain)                                                                              \
+    STEP("immediate", NUMBERS({NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT}), .more = CODE_OF_VERDICT,              \
+         .code = (uint32_t)(verdict), .name = (chain))
 #define ACCEPT VERDICT(NF_ACCEPT, NULL)
 #define DROP VERDICT(NF_DROP, NULL)
 #define GO(chain) VERDICT(NFT_GOTO, chain)
 #define JUMP(chain) VERDICT(NFT_JUMP, chain)
-#define SET_MARK STEP(.action = STEP_SET_MARK)
-#define DNAT STEP(.action = STEP_DNAT)
-#define MASQUERADE STEP(.action = STEP_MASQUERADE)
-#define WHERE_PRIVATE_IS_DENIED STEP(.action = STEP_CONDITION)
-#define REJECT STEP(.action = STEP_REJECT)
+#define WHERE_PRIVATE_IS_DENIED STEP("", .more = CONDITION)
 
 /* What packets have. Numbers in headers and of ports are in network byte order, conntrack's in the host's. */
 #define EQ NFT_CMP_EQ
@@ -115,8 +117,8 @@ struct step {
 #define FROM_BRIDGE META(NFT_META_IIFNAME, A), COMPARE(EQ, 6, 'b', 'e', 'r', 't', 'h', 'd')
 /* By another interface than it came by, or by none. The host's own addresses have no route. */
 #define LEADS_AWAY                                                                                           \
-    ROUTE(NFT_FIB_RESULT_OIF), COMPARE(EQ, 4, 0), ROUTE(NFT_FIB_RESULT_ADDRTYPE),                            \
-        COMPARE(NEQ, 4, BITS(RTN_LOCAL))
+    ROUTE(NFT_FIB_RESULT_OIF, NFTA_FIB_F_DADDR | NFTA_FIB_F_IIF), COMPARE(EQ, 4, 0),                         \
+        ROUTE(NFT_FIB_RESULT_ADDRTYPE, NFTA_FIB_F_DADDR), COMPARE(NEQ, 4, BITS(RTN_LOCAL))
 #define NOT_IPV4 META(NFT_META_NFPROTO, A), COMPARE(NEQ, 1, NFPROTO_IPV4)
 #define OF_UID(operation, uid) META(NFT_META_SKUID, A), COMPARE(operation, 4, uid)
 #define TCP PROTOCOL(A), COMPARE(EQ, 1, IPPROTO_TCP)
@@ -254,11 +256,9 @@ static const struct rule {
     {"postrouting_nat", {IN_DEVICE(A), MARK(B), IN(UPLINKS), NOT_TO_GUEST, MASQUERADE}},
 };
 
-/* ---- encoding -----------------------------------------------------------------------------------------
- * nf_tables' attributes of each expression, linux/netfilter/nf_tables.h.
- */
+/* ---- encoding --------------------------------------------------------------------------------------- */
 
-static void put_comparison(struct nlmsghdr *message, const struct bt_pool *pool, const struct step *step)
+static void put_compared(struct nlmsghdr *message, const struct bt_pool *pool, const struct step *step)
 {
     const uint32_t settings[] = {
         [BRIDGES_FIRST] = htonl(pool->bridge_base),
@@ -266,27 +266,13 @@ static void put_comparison(struct nlmsghdr *message, const struct bt_pool *pool,
         [TAPS_FIRST] = htonl(pool->tap_base),
         [TAPS_LAST] = htonl(pool->tap_base + 2U * pool->slots - 1U),
     };
-    bt_put_be32(message, NFTA_CMP_SREG, A);
-    bt_put_be32(message, NFTA_CMP_OP, step->what);
     bt_put_data(message, NFTA_CMP_DATA,
                 step->setting == CONSTANT ? (const void *)step->value : &settings[step->setting],
                 step->length);
 }
 
-static void put_mask(struct nlmsghdr *message, const struct step *step)
+static void put_flow_limit(struct nlmsghdr *message, const struct bt_kernel_config *config, enum bt_set set)
 {
-    uint32_t nothing = 0;
-    bt_put_be32(message, NFTA_BITWISE_SREG, A);
-    bt_put_be32(message, NFTA_BITWISE_DREG, A);
-    bt_put_be32(message, NFTA_BITWISE_LEN, sizeof(nothing));
-    bt_put_data(message, NFTA_BITWISE_MASK, step->value, sizeof(nothing));
-    bt_put_data(message, NFTA_BITWISE_XOR, &nothing, sizeof(nothing));
-}
-
-static void put_limit(struct nlmsghdr *message, const struct bt_kernel_config *config, enum bt_set set)
-{
-    bt_put_be32(message, NFTA_DYNSET_SREG_KEY, A);
-    bt_put_be32(message, NFTA_DYNSET_OP, NFT_DYNSET_OP_ADD);
     mnl_attr_put_strz(message, NFTA_DYNSET_SET_NAME, bt_set_layouts[set].name);
     struct nlattr *expression = mnl_attr_nest_start(message, NFTA_DYNSET_EXPR);
     mnl_attr_put_strz(message, NFTA_EXPR_NAME, "connlimit");
@@ -299,10 +285,9 @@ static void put_limit(struct nlmsghdr *message, const struct bt_kernel_config *c
 
 static void put_verdict(struct nlmsghdr *message, const struct step *step)
 {
-    bt_put_be32(message, NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
     struct nlattr *data = mnl_attr_nest_start(message, NFTA_IMMEDIATE_DATA);
     struct nlattr *verdict = mnl_attr_nest_start(message, NFTA_DATA_VERDICT);
-    bt_put_be32(message, NFTA_VERDICT_CODE, step->what);
+    bt_put_be32(message, NFTA_VERDICT_CODE, step->code);
     if (step->name)
         mnl_attr_put_strz(message, NFTA_VERDICT_CHAIN, step->name);
     mnl_attr_nest_end(message, verdict);
@@ -311,63 +296,33 @@ static void put_verdict(struct nlmsghdr *message, const struct step *step)
 
 static void put_step(struct nlmsghdr *message, const struct bt_kernel_config *config, const struct step *step)
 {
-    switch (step->action) {
-    case STEP_META:
-        bt_put_be32(message, NFTA_META_KEY, step->what);
-        bt_put_be32(message, NFTA_META_DREG, step->to);
+    static const uint8_t nothing[4];
+    for (size_t i = 0; i < BT_ARRAY_LENGTH(step->numbers) && step->numbers[i].attribute != 0; i++)
+        bt_put_be32(message, step->numbers[i].attribute, step->numbers[i].value);
+    switch (step->more) {
+    case COMPARED_WITH:
+        put_compared(message, &config->pool, step);
         break;
-    case STEP_CT:
-        bt_put_be32(message, NFTA_CT_KEY, step->what);
-        bt_put_be32(message, NFTA_CT_DREG, step->to);
+    case BITS_KEPT:
+        bt_put_data(message, NFTA_BITWISE_MASK, step->value, sizeof(nothing));
+        bt_put_data(message, NFTA_BITWISE_XOR, nothing, sizeof(nothing));
         break;
-    case STEP_SET_MARK:
-        bt_put_be32(message, NFTA_CT_KEY, NFT_CT_MARK);
-        bt_put_be32(message, NFTA_CT_SREG, A);
-        break;
-    case STEP_PAYLOAD:
-        bt_put_be32(message, NFTA_PAYLOAD_DREG, step->to);
-        bt_put_be32(message, NFTA_PAYLOAD_BASE, step->what);
-        bt_put_be32(message, NFTA_PAYLOAD_OFFSET, step->offset);
-        bt_put_be32(message, NFTA_PAYLOAD_LEN, step->length);
-        break;
-    case STEP_ROUTE: /* to the destination; a device only if it is the one that the packet came by */
-        bt_put_be32(message, NFTA_FIB_DREG, step->to);
-        bt_put_be32(message, NFTA_FIB_RESULT, step->what);
-        bt_put_be32(message, NFTA_FIB_FLAGS,
-                    NFTA_FIB_F_DADDR | (step->what == NFT_FIB_RESULT_OIF ? NFTA_FIB_F_IIF : 0));
-        break;
-    case STEP_COMPARE:
-        put_comparison(message, &config->pool, step);
-        break;
-    case STEP_MASK:
-        put_mask(message, step);
-        break;
-    case STEP_LOOKUP: /* a map's value goes to register A */
+    case SET: /* a map's value goes to register A */
         mnl_attr_put_strz(message, NFTA_LOOKUP_SET, bt_set_layouts[step->set].name);
-        bt_put_be32(message, NFTA_LOOKUP_SREG, A);
         if (bt_set_layouts[step->set].data_type != 0)
             bt_put_be32(message, NFTA_LOOKUP_DREG, A);
         break;
-    case STEP_LIMIT:
-        put_limit(message, config, step->set);
+    case FLOW_LIMIT:
+        put_flow_limit(message, config, step->set);
         break;
-    case STEP_DNAT:
-        bt_put_be32(message, NFTA_NAT_TYPE, NFT_NAT_DNAT);
-        bt_put_be32(message, NFTA_NAT_FAMILY, NFPROTO_IPV4);
-        bt_put_be32(message, NFTA_NAT_REG_ADDR_MIN, A);
-        bt_put_be32(message, NFTA_NAT_REG_ADDR_MAX, A);
-        bt_put_be32(message, NFTA_NAT_FLAGS, NF_NAT_RANGE_MAP_IPS);
-        break;
-    case STEP_REJECT:
-        bt_put_be32(message, NFTA_REJECT_TYPE, NFT_REJECT_ICMPX_UNREACH);
+    case CODE_OF_ICMP:
         mnl_attr_put_u8(message, NFTA_REJECT_ICMP_CODE, NFT_REJECT_ICMPX_ADMIN_PROHIBITED);
         break;
-    case STEP_VERDICT:
+    case CODE_OF_VERDICT:
         put_verdict(message, step);
         break;
-    case STEP_MASQUERADE:
-    case STEP_CONDITION:
-    case STEP_NONE:
+    case CONDITION:
+    case NOTHING:
         break;
     }
 }
@@ -376,15 +331,15 @@ static void encode_rule(const struct bt_kernel_config *config, struct bt_batch *
                         const struct rule *rule)
 {
     const struct step *step = rule->steps;
-    if (step->action == STEP_CONDITION && !config->deny_private_uplink)
+    if (step->more == CONDITION && !config->deny_private_uplink)
         return;
-    step += step->action == STEP_CONDITION;
+    step += step->more == CONDITION;
     struct nlmsghdr *message = bt_table_message(batch, NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND);
     mnl_attr_put_strz(message, NFTA_RULE_CHAIN, rule->chain);
     struct nlattr *expressions = mnl_attr_nest_start(message, NFTA_RULE_EXPRESSIONS);
-    for (; step->action != STEP_NONE; step++) {
+    for (; step->expression; step++) {
         struct nlattr *expression = mnl_attr_nest_start(message, NFTA_LIST_ELEM);
-        mnl_attr_put_strz(message, NFTA_EXPR_NAME, names[step->action]);
+        mnl_attr_put_strz(message, NFTA_EXPR_NAME, step->expression);
         struct nlattr *data = mnl_attr_nest_start(message, NFTA_EXPR_DATA);
         put_step(message, config, step);
         mnl_attr_nest_end(message, data);

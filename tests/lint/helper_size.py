@@ -13,7 +13,7 @@ import sys
 
 ROOT = os.environ.get("BERTH_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 PARTS = (
-    ("what a caller may get", 2106, """verbs engine ledger admission kernel_linux kernel_linux_elements
+    ("what a caller may get", 2052, """verbs engine ledger admission kernel_linux kernel_linux_elements
      kernel_linux_rules"""),
     # 2300 until bridges that nobody leased were taken away as they come up (kernel_linux_link, _events).
     ("how it is written, read back and recorded", 2308, """kernel_linux_table kernel_linux_link kernel_linux_netlink

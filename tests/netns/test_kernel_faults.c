@@ -358,10 +358,8 @@ static void t_name_is_taken(void **state)
 static void t_wrong_arguments(void **state)
 {
     static const struct bt_lease wrong[] = {
-        {.slot = 64, .generation = 1},
-        {.slot = UINT16_MAX, .generation = 1},
-        {.slot = 3, .generation = 0},
-        {.slot = 3, .generation = 1, .kind = BT_KIND_PF},
+        {.slot = 64, .generation = 1}, {.slot = UINT16_MAX, .generation = 1},
+        {.slot = 3, .generation = 0},  {.slot = 3, .generation = 1, .kind = BT_KIND_PF},
         {.slot = 0, .generation = 1}, /* leased */
     };
     struct bt_lease_counters counters;
