@@ -52,6 +52,9 @@ static const char *hint_of(const char *message, int *code)
     if (has(message, "iptables") || has(message, "chain/target/match"))
         return "the engine's own firewall rules are gone or were changed, as by nft flush ruleset: have an "
                "administrator restart it (systemctl restart docker), which makes them again";
+    if (has(message, "OCI runtime"))
+        return "the program that starts the engine's containers failed (runc, or runsc where a bottle says "
+               "isolation: gvisor): docker info says where it is, docker run --runtime tries it alone";
     return "see the engine's log (journalctl -u docker, or -u podman), and berth doctor";
 }
 
