@@ -22,13 +22,10 @@ static struct bt_kernel instance;
 
 int bt_kernel_open(const struct bt_kernel_config *config, struct bt_kernel **ret_kernel)
 {
-    uint32_t ignored;
     if (config->pool.slots == 0 || config->pool.slots > BT_POOL_SLOTS_MAX ||
         config->resolver_count > BT_ARRAY_LENGTH(config->resolvers) || config->agent_flows == 0 ||
         config->gateway_flows == 0)
         return -EINVAL;
-    bt_auto_fd netfilter_fd = -1;
-    bt_auto_fd route_fd = -1;
     struct bt_kernel *kernel = &instance;
     if (kernel->is_provisioned)
         bt_kernel_close(kernel);
@@ -36,16 +33,16 @@ int bt_kernel_open(const struct bt_kernel_config *config, struct bt_kernel **ret
     kernel->config = *config;
     kernel->has_ipv6 = true;
     kernel->sequence = 1;
-    kernel->netfilter_events_fd = kernel->route_events_fd = -1;
-    int error = bt_netlink_open(NETLINK_NETFILTER, 0, &netfilter_fd, &kernel->netfilter_port);
+    kernel->netfilter_fd = kernel->route_fd = kernel->netfilter_events_fd = kernel->route_events_fd = -1;
+    int error = bt_netlink_open(NETLINK_NETFILTER, 0, &kernel->netfilter_fd, &kernel->netfilter_port);
     if (error == 0)
-        error = bt_netlink_open(NETLINK_ROUTE, 0, &route_fd, &ignored);
+        error = bt_netlink_open(NETLINK_ROUTE, 0, &kernel->route_fd, NULL);
     if (error == 0)
         error = bt_events_open(kernel);
-    if (error < 0)
+    if (error < 0) {
+        bt_kernel_close(kernel);
         return error;
-    kernel->netfilter_fd = bt_fd_take(&netfilter_fd);
-    kernel->route_fd = bt_fd_take(&route_fd);
+    }
     *ret_kernel = kernel;
     return 0;
 }
@@ -312,7 +309,21 @@ static int release_elements(struct bt_kernel *kernel, struct bt_lease_table tabl
         error = rewrite_elements(kernel, table);
     if (error == -ENOENT) /* a set is missing, or the table */
         error = make_table(kernel, true, table);
+    return error;
+}
+
+static int release_slot(struct bt_kernel *kernel, struct bt_lease_table table, struct bt_slot *slot)
+{
+    int error = release_elements(kernel, table, slot);
+    /* Down after the elements: it also waits for packets that are on their way, so that no flow is entered
+     * behind the deletion of flows. */
+    int link_error = bt_link_set(kernel, slot->lease.slot, BT_LINK_DEAD);
+    if (error == 0)
+        error = link_error;
     slot->state = error < 0 ? BT_SLOT_STUCK : BT_SLOT_DEAD;
+    /* None of its flows passes without its elements; collect deletes them, before the slot is leased again.
+     */
+    slot->has_flows = true;
     return error;
 }
 
@@ -323,14 +334,7 @@ int bt_kernel_release(struct bt_kernel *kernel, struct bt_lease_table table, con
     struct bt_slot *slot = &kernel->slots[lease->slot];
     if (slot->state != BT_SLOT_LIVE && slot->state != BT_SLOT_RESERVED)
         return 0;
-    int error = release_elements(kernel, table, slot);
-    /* Down after the elements: it also waits for packets that are on their way, so that no flow is entered
-     * behind the deletion of flows. A refusal is seen again by collect, which looks at the device itself. */
-    int link_error = bt_link_set(kernel, lease->slot, BT_LINK_DEAD);
-    /* None of its flows passes without its elements; collect deletes them, before the slot is leased again.
-     */
-    slot->has_flows = true;
-    return error < 0 ? error : link_error;
+    return release_slot(kernel, table, slot);
 }
 
 /* ---- collect ---------------------------------------------------------------------------------------- */
@@ -339,35 +343,27 @@ int bt_kernel_release(struct bt_kernel *kernel, struct bt_lease_table table, con
  * of a round. */
 #define FLOWS_A_ROUND 64
 
-static bool collect_slot(struct bt_kernel *kernel, struct bt_slot *slot, unsigned *walks)
-{
-    if (slot->state == BT_SLOT_STUCK && release_elements(kernel, bt_slots_live(kernel), slot) < 0)
-        return false;
-    if (slot->has_flows && (*walks)++ < FLOWS_A_ROUND)
-        slot->has_flows = bt_flows_delete(kernel, &slot->lease) < 0;
-    if (slot->has_flows)
-        return false;
-    if (bt_link_exists(kernel, slot->ifindex)) {
-        /* Its group could not be set when it was released: then it goes with the next round. */
-        (void)!bt_link_set(kernel, slot->lease.slot, BT_LINK_DEAD);
-        return false;
-    }
-    *slot = (struct bt_slot){.state = BT_SLOT_CLEAN};
-    return true;
-}
-
 int bt_kernel_collect(struct bt_kernel *kernel)
 {
     int cleaned = 0;
     unsigned walks = 0;
     if (bt_kernel_dead_count(kernel) == 0)
         return 0;
+    for (size_t i = 0; i < kernel->config.pool.slots; i++) {
+        if (kernel->slots[i].state == BT_SLOT_STUCK)
+            (void)!release_slot(kernel, bt_slots_live(kernel), &kernel->slots[i]);
+    }
     int error = bt_link_delete_dead(kernel);
     for (size_t i = 0; i < kernel->config.pool.slots; i++) {
         struct bt_slot *slot = &kernel->slots[i];
-        if ((slot->state == BT_SLOT_DEAD || slot->state == BT_SLOT_STUCK) &&
-            collect_slot(kernel, slot, &walks))
-            cleaned++;
+        if (slot->state != BT_SLOT_DEAD)
+            continue;
+        if (slot->has_flows && walks++ < FLOWS_A_ROUND)
+            slot->has_flows = bt_flows_delete(kernel, &slot->lease) < 0;
+        if (slot->has_flows || error < 0)
+            continue;
+        *slot = (struct bt_slot){.state = BT_SLOT_CLEAN};
+        cleaned++;
     }
     return cleaned > 0 ? cleaned : error;
 }

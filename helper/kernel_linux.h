@@ -108,8 +108,8 @@ enum bt_slot_state {
     BT_SLOT_CLEAN,    /* nothing in the kernel */
     BT_SLOT_LIVE,     /* elements in force (or sealed) */
     BT_SLOT_RESERVED, /* element in `reserved` only */
-    BT_SLOT_DEAD,     /* no elements; device, or flows, may still be there */
-    BT_SLOT_STUCK     /* the kernel refused to take the elements out; tried again by collect */
+    BT_SLOT_DEAD,     /* no elements; device of the dead group, or flows, may still be there */
+    BT_SLOT_STUCK     /* the kernel refused to take the elements out, or the link down; collect tries again */
 };
 
 struct bt_slot {
@@ -142,7 +142,8 @@ struct bt_lease_table bt_slots_live(const struct bt_kernel *kernel);
 /* ---- kernel_linux_netlink.c ------------------------------------------------------------------------------
  */
 
-/* A bound, close-on-exec netlink socket; groups is the legacy bit mask of multicast groups. */
+/* A bound, close-on-exec netlink socket; groups is the legacy bit mask of multicast groups. ret_port: NULL,
+ * or where the kernel's answers are sent. */
 int bt_netlink_open(int protocol, uint32_t groups, int *ret_fd, uint32_t *ret_port) BT_MUST_CHECK;
 
 /* Starts an empty batch in the kernel's own buffer: one at a time. */
@@ -292,7 +293,6 @@ int bt_link_set_all(struct bt_kernel *kernel, enum bt_link_change change, bool i
 int bt_link_query(struct bt_kernel *kernel, int ifindex, bt_netlink_visit visit, void *context) BT_MUST_CHECK;
 /* Is the device of the lease there, and as it was made? -ENODEV, -EPERM. */
 int bt_link_check(struct bt_kernel *kernel, const struct bt_lease *lease, int ifindex) BT_MUST_CHECK;
-bool bt_link_exists(struct bt_kernel *kernel, int ifindex);
 /* Deletes all devices of the dead group. */
 int bt_link_delete_dead(struct bt_kernel *kernel) BT_MUST_CHECK;
 /* Is what rtnetlink tells of a device of ours (made by a helper, or a bridge by its name) that no slot knows?

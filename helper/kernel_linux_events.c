@@ -31,28 +31,24 @@ static int ignore_own(int fd, uint32_t own_port)
     return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0 ? -errno : 0;
 }
 
+static int join(int fd, int group)
+{
+    return setsockopt(fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)) < 0 ? -errno : 0;
+}
+
 int bt_events_open(struct bt_kernel *kernel)
 {
-    uint32_t ignored;
-    bt_auto_fd rules_fd = -1;
-    bt_auto_fd links_fd = -1;
-    int error = bt_netlink_open(NETLINK_NETFILTER, 0, &rules_fd, &ignored);
+    int error = bt_netlink_open(NETLINK_NETFILTER, 0, &kernel->netfilter_events_fd, NULL);
     if (error == 0)
-        error = ignore_own(rules_fd, kernel->netfilter_port);
-    if (error < 0)
-        return error;
-    int group = NFNLGRP_NFTABLES;
-    if (setsockopt(rules_fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)) < 0)
-        return -errno;
-    error = bt_netlink_open(NETLINK_ROUTE, RTMGRP_LINK | RTMGRP_IPV4_ROUTE, &links_fd, &ignored);
-    if (error < 0)
-        return error;
-    group = RTNLGRP_IPV4_NETCONF;
-    if (setsockopt(links_fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)) < 0)
-        return -errno;
-    kernel->netfilter_events_fd = bt_fd_take(&rules_fd);
-    kernel->route_events_fd = bt_fd_take(&links_fd);
-    return 0;
+        error = ignore_own(kernel->netfilter_events_fd, kernel->netfilter_port);
+    if (error == 0)
+        error = join(kernel->netfilter_events_fd, NFNLGRP_NFTABLES);
+    if (error == 0)
+        error =
+            bt_netlink_open(NETLINK_ROUTE, RTMGRP_LINK | RTMGRP_IPV4_ROUTE, &kernel->route_events_fd, NULL);
+    if (error == 0)
+        error = join(kernel->route_events_fd, RTNLGRP_IPV4_NETCONF);
+    return error;
 }
 
 void bt_kernel_event_fds(const struct bt_kernel *kernel, int ret_fds[BT_KERNEL_EVENT_FDS])

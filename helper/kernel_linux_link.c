@@ -414,20 +414,6 @@ int bt_link_check(struct bt_kernel *kernel, const struct bt_lease *lease, int if
     return check.is_right && check.right_addresses == 1 && check.wrong_addresses == 0 ? 0 : -EPERM;
 }
 
-static int note_found(const struct nlmsghdr *message, void *context)
-{
-    if (message->nlmsg_type == RTM_NEWLINK)
-        *(bool *)context = true;
-    return 0;
-}
-
-bool bt_link_exists(struct bt_kernel *kernel, int ifindex)
-{
-    bool is_found = false;
-    int error = bt_link_query(kernel, ifindex, note_found, &is_found);
-    return error == -ENODEV ? false : error < 0 || is_found;
-}
-
 /* ---- deleting --------------------------------------------------------------------------------------- */
 
 #define DUMP_ATTEMPTS 16U

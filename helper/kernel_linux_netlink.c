@@ -37,7 +37,8 @@ int bt_netlink_open(int protocol, uint32_t groups, int *ret_fd, uint32_t *ret_po
     (void)setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, &on, sizeof(on));
     (void)setsockopt(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK, &on, sizeof(on));
 
-    *ret_port = address.nl_pid;
+    if (ret_port)
+        *ret_port = address.nl_pid;
     *ret_fd = bt_fd_take(&fd);
     return 0;
 }

@@ -251,7 +251,7 @@ static int ask(uint8_t what)
     case 5:
         return bt_link_check(&kernel, &leases[0], 10);
     case 6:
-        return bt_link_exists(&kernel, 10) ? 0 : -ENODEV;
+        return bt_link_delete_dead(&kernel);
     case 7:
         return bt_link_disown_strangers(&kernel) < 0 ? -EIO : 0;
     case 8:

@@ -13,13 +13,12 @@ import sys
 
 ROOT = os.environ.get("BERTH_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 PARTS = (
-    ("what a caller may get", 2052, """verbs engine ledger admission kernel_linux kernel_linux_elements
+    ("what a caller may get", 2048, """verbs engine ledger admission kernel_linux kernel_linux_elements
      kernel_linux_rules"""),
-    # 2300 until bridges that nobody leased were taken away as they come up (kernel_linux_link, _events).
-    ("how it is written, read back and recorded", 2308, """kernel_linux_table kernel_linux_link kernel_linux_netlink
+    ("how it is written, read back and recorded", 2290, """kernel_linux_table kernel_linux_link kernel_linux_netlink
      kernel_linux_readback kernel_linux_write kernel_linux_events kernel_linux_uplink kernel_linux_flows
      audit record sha256 say"""),
-    ("the start, before any caller", 1110, "main sanitise config trusted accounts listener privilege confine"),
+    ("the start, before any caller", 1095, "main sanitise config trusted accounts listener privilege confine"),
 )
 COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
