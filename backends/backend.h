@@ -103,7 +103,7 @@ struct bt_backend {
     /* Makes the guest's disks (slow parts that need no lease). Nothing else is touched. Of a plan that
      * is_resumed it only makes sure that they are there: BT_EXIT_NO_TARGET, -ENOENT when one is not. */
     int (*prepare)(const struct bt_guest_plan *plan, struct bt_error *error);
-    /* Starts the guest. It ends with its caller. */
+    /* Starts the guest. It ends with its caller. -ENOTCONN: its gateway is not there any more. */
     int (*launch)(const struct bt_guest_plan *plan, struct bt_guest **ret_guest, struct bt_error *error);
     /* Where the guest of a lease sees its gateway, and a gateway its orchestrator. */
     uint32_t (*gateway_address)(const struct bt_helper_lease *lease);

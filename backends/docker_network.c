@@ -139,7 +139,7 @@ int bt_docker_network_join(const struct bt_docker *docker, const struct bt_guest
                                   json_pack("{s:s}", "IPv4Address", text));
     int result = bt_docker_call(docker, "POST", path, body, NULL, error);
     if (result == -ENOENT)
-        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ENOENT, "berth down, then berth up starts it again",
+        return bt_fail(error, BT_EXIT_INFRASTRUCTURE, ENOTCONN, "berth down, then berth up starts it again",
                        "the gateway's container is not there");
     return result < 0 ? bt_error_prefix(error, "cannot connect the gateway to the network %s", network_name)
                       : 0;

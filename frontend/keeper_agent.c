@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "frontend/config.h"
@@ -19,6 +20,7 @@
 #define PROGRAM_MAX (64UL * 1024 * 1024)
 #define STOP_GRACE_MS 3000
 #define WATCH_MS 3000
+#define PAIR_DEADLINE_MS 20000.0
 
 enum { WATCH_ORCHESTRATOR, WATCH_GATEWAY, WATCH_RUNNER, WATCH_LAUNCHER };
 
@@ -47,6 +49,24 @@ static int make_secrets(struct bt_keeper_agent *agent, struct bt_guest_keys *key
     agent->secrets.credential_key = random_text();
     agent->secrets.canary = random_text();
     return bt_agent_secrets_save(agent->keeper->folder, &agent->secrets, error);
+}
+
+/* The gateway may go while an agent starts: it died, or had to, with what a killed keeper left on an engine.
+ */
+static int launch(struct bt_keeper_agent *agent, const struct bt_guest_plan *plan, struct bt_error *error)
+{
+    struct bt_keeper *keeper = agent->keeper;
+    const struct timespec pause = {.tv_nsec = 250000000};
+    double deadline_ms = bt_keeper_now_ms() + PAIR_DEADLINE_MS;
+    int result = keeper->backend->launch(plan, &keeper->guest, error);
+    while (result == -ENOTCONN && bt_keeper_now_ms() < deadline_ms) {
+        (void)nanosleep(&pause, NULL); /* its own keeper has something to do first */
+        *error = (struct bt_error){0};
+        result = bt_keeper_pair_renew(agent, error);
+        if (result == 0)
+            result = keeper->backend->launch(plan, &keeper->guest, error);
+    }
+    return result;
 }
 
 static int boot(struct bt_keeper_agent *agent, const struct bt_guest_keys *keys,
@@ -99,7 +119,7 @@ static int boot(struct bt_keeper_agent *agent, const struct bt_guest_keys *keys,
     bt_keeper_step(keeper, "disks", started);
     started = bt_keeper_now_ms();
     if (result == 0)
-        result = keeper->backend->launch(&plan, &keeper->guest, error);
+        result = launch(agent, &plan, error);
     bt_keeper_step(keeper, "machine", started);
     bt_fd_close(&keeper->console.write_fd);
     return result;

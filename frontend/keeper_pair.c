@@ -116,7 +116,7 @@ int bt_keeper_pair_renew(struct bt_keeper_agent *agent, struct bt_error *error)
     if (result == 0)
         result = bt_infra_up(&keeper->paths, &config, bt_keeper_text(keeper, "environment"), keeper->backend,
                              NULL, &pair, error);
-    if (result == 0 && keeper->backend->rejoin != NULL)
+    if (result == 0 && keeper->guest != NULL && keeper->backend->rejoin != NULL)
         result = keeper->backend->rejoin(keeper->guest, error);
     return result < 0 ? result : bt_keeper_pair_join(agent, error);
 }

@@ -40,10 +40,18 @@ equal "and says so" ro "$(berth exec one -- sed -n 's|^[^ ]* / [^ ]* \([^, ]*\).
 check "which is not because nothing can" berth exec one -- touch /tmp/x
 equal "nor has anybody a capability" 0000000000000000 \
     "$(berth exec one -- sed -n 's/^CapBnd:\t//p' /proc/self/status)"
+if [ "$is_gvisor" ]; then
+    skip "its system calls are filtered, and it gets no privilege" "impossible: gVisor answers them itself"
+else
+    equal "its system calls are filtered, and it gets no privilege" "1 2" \
+        "$(berth exec one -- sh -c "sed -n 's/^NoNewPrivs:\t//p; s/^Seccomp:\t//p' /proc/self/status" | paste -sd' ')"
+fi
 equal "its user is nobody of the host's" "agent 65525 65525 65525" \
     "$(berth exec one -- sh -c 'echo $(id -un) $(id -u) $(stat -c %u /home/agent /workspace)')"
 equal "its kernel is the one that its bottle says" "${is_gvisor:-no}" \
     "$(berth exec one -- dmesg 2>/dev/null | grep -q gVisor && echo yes || echo no)"
+equal "of the host's names it knows none" "127.0.0.1 localhost" \
+    "$(berth exec one -- sh -c 'grep -v "^#" /etc/hosts | grep -vE "::|$(hostname)" | tr -s "\t" " "')"
 check "pairs of local sockets work" berth exec one -- perl -e 'socketpair(A,B,1,1,0) or die "$!\n"'
 equal "no socket of the engine" "there: /run" "$(berth exec one -- sh -c \
     'echo there: $(for path in /run /run/docker.sock /var/run/docker.sock; do test -e $path && echo $path; done)')"

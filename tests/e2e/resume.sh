@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # An agent that ended works again with what it kept; its terminal is looked at and typed into from outside.
-# variants: qemu runc runsc
+# variants: qemu runc runsc podman
 . "$(dirname "$0")/../lib/world.bash"
 . "$(dirname "$0")/../lib/tap.bash"
 world_enter "$@"

@@ -1,6 +1,6 @@
 """What a hostile container tries (tests/attack/hostile/), judged by what is seen outside of it.
 
-    docker_hostile.py runc|runsc [PART...]
+    docker_hostile.py runc|runsc|podman [PART...]
 
 Run inside a world of tests/lib/world.bash with a container engine and two agents of the user 1000, "one", which attacks, and
 "other". Prints TAP: a case is good when the attacker says that it was refused, or got no answer, and nobody outside saw
@@ -64,6 +64,11 @@ def engine(path):
     return json.loads(connection.getresponse().read())
 
 
+def address_of(mac):
+    """podman knows of no addresses: berth-init has set them, by the MACs."""
+    return ".".join(str(int(byte, 16)) for byte in mac.split(":")[2:])
+
+
 class Guest:
     """A container of berth's, and where it is."""
     def __init__(self, name):
@@ -71,8 +76,10 @@ class Guest:
         document = engine(f"/containers/{found}/json")
         self.name, self.id, self.pid = name, found, document["State"]["Pid"]
         networks = document["NetworkSettings"]["Networks"]
-        self.addresses = {network: entry["IPAddress"] for network, entry in networks.items()}
+        self.addresses = {network: entry["IPAddress"] or address_of(entry["MacAddress"]) for network, entry in networks.items()}
         own = document["HostConfig"]["NetworkMode"]
+        if own not in networks: # podman says what kind it is; the agent's has the container's name
+            own = document["Name"].strip("/")
         self.network, self.address = own, self.addresses[own]
         self.macs = {network: entry["MacAddress"] for network, entry in networks.items()}
         self.mac = self.macs[own]
@@ -692,13 +699,20 @@ def tree_size(folder):
     return total
 
 
+def is_keeping_a_status(command):
+    """podman has a process for each command that ended, outside of the container, until somebody asked or five minutes."""
+    words = command.split("\0")
+    return words[0].endswith("/conmon") and "-u" in words and words[words.index("-u") + 1] != one.id
+
+
 def of_container(namespace):
     """Processes that are in the container, or hold it."""
     found = list(gvisor_processes(one.id)) if IS_GVISOR else []
     for pid in processes():
         try:
             is_inside = not IS_GVISOR and os.readlink(f"/proc/{pid}/ns/pid") == namespace
-            if is_inside or one.id in read_text(f"/proc/{pid}/cmdline"):
+            command = read_text(f"/proc/{pid}/cmdline")
+            if is_inside or (one.id in command and not is_keeping_a_status(command)):
                 found.append(pid)
         except OSError:
             pass
