@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The real harnesses with a person at a terminal: asked nothing before the first word, given a prompt, left, looked at and
 # typed into from outside, stopped and resumed. In containers; the provider is the one of harness.sh.
-export BERTH_TEST_BACKEND=docker
+# variants: runc runsc
 export WORLD_IMAGES=${WORLD_IMAGES-claude codex pi}
 . "$(dirname "$0")/../lib/world.bash"
 . "$(dirname "$0")/../lib/tap.bash"
@@ -47,7 +47,8 @@ harness() { # NAME PROVIDER AGENT-HEADER READY-WORD: which its first screen has,
     local name=$1 provider=$2 header=$3 ready=$4
     printf 'first\n' >"$project/file.txt"
     chown 1000:1000 "$project/file.txt"
-    printf 'extends: %s\nresources: {memory: 1G, cpus: 2}\n' "$name" >/home/1000/.config/berth/bottles/small.yaml
+    printf 'extends: %s\nresources: {memory: 1G, cpus: 2}\n%s' "$name" \
+        "$([ "${BERTH_TEST_RUNTIME:-}" != runsc ] || echo 'isolation: gvisor')" >/home/1000/.config/berth/bottles/small.yaml
     as 1000 berth credential set "$provider" <"$WORLD/key" >/dev/null
     check_status "$name: without a prompt it needs a terminal" 64 "$name needs a terminal" \
         berth spawn "$name" --bottles small --workspace "$project"
