@@ -92,6 +92,53 @@ iptables -I FORWARD -i berth+ -j ACCEPT
 iptables -I FORWARD -o berth+ -j ACCEPT
 check "with an accept for berth+ it does" eventually reaches
 
+iptables -P FORWARD ACCEPT
+iptables -F FORWARD
+
+# ---- firewalld: it loads its own table anew, and leaves ours alone ----
+host=$WORLD/host
+files=$(find /opt/source/build/hosts -mindepth 1 -maxdepth 1 -type d -name '????????????????' -printf '%T@ %p\n' | sort -n | tail -1)
+mkdir "$WORLD/layer" "$host"
+mount -t tmpfs layer "$WORLD/layer" && mkdir "$WORLD/layer/upper" "$WORLD/layer/work"
+check "a root for firewalld" mount -t overlay host -o "lowerdir=${files#* },upperdir=$WORLD/layer/upper,workdir=$WORLD/layer/work" "$host"
+mount -t proc proc "$host/proc"
+mount --rbind /dev "$host/dev"
+mount -t tmpfs run "$host/run"
+mkdir -p "$host/run/dbus" "$host/opt/source"
+mount --bind /opt/source "$host/opt/source"
+there() { chroot "$host" "$@"; }
+there dbus-daemon --system --nofork >"$WORLD/dbus.log" 2>&1 &
+bus=$!
+check "a bus" eventually test -S "$host/run/dbus/system_bus_socket"
+there /usr/sbin/firewalld --nofork --nopid >"$WORLD/firewalld.log" 2>&1 &
+firewalld=$!
+check "firewalld starts" eventually there firewall-cmd --state
+check "and refuses what is forwarded" eventually nft list chain inet firewalld filter_FORWARD
+check "the agent does not get through firewalld" not reaches
+check "the unit's command opens it" there /opt/source/build/berth-helper firewall
+check "the agent works on with firewalld" eventually reaches
+# The zone that install writes for its next reload.
+check "it is given our zone" there firewall-cmd --permanent --new-zone=berth
+check "which accepts" there firewall-cmd --permanent --zone=berth --set-target=ACCEPT
+check "our interfaces" there firewall-cmd --permanent --zone=berth --add-interface=berth+
+works_all_the_while() { for _ in 1 2 3 4 5 6; do reaches || return; done; }
+for option in --reload --complete-reload; do
+    before=$(events 'are not ours any more')
+    : >"$WORLD/heard"
+    works_all_the_while &
+    worker=$!
+    check "firewall-cmd $option" there firewall-cmd "$option"
+    wait "$worker"
+    equal "$option: the agent works all the while" 0 "$?"
+    check "$option: and on" eventually reaches
+    check "$option: and tries on" eventually attempts
+    equal "$option: the helper's rules were not touched" "$before" "$(events 'are not ours any more')"
+    equal "$option: in vain: nothing left, and the host heard nothing, not for a moment" 0 "$(grep -c leak "$WORLD/heard")"
+done
+kill "$firewalld" "$bus"
+wait "$firewalld" "$bus" 2>/dev/null
+check "without firewalld the agent works on" eventually reaches
+
 kill "$trier" "$judge"
 check "stop" berth stop works
 check "down" berth down
