@@ -2,6 +2,7 @@
 # The real harnesses with a person at a terminal: asked nothing before the first word, given a prompt, left, looked at and
 # typed into from outside, stopped and resumed. In containers; the provider is the one of harness.sh.
 # variants: runc runsc
+export BERTH_TEST_BACKEND=docker
 export WORLD_IMAGES=${WORLD_IMAGES-claude codex pi}
 . "$(dirname "$0")/../lib/world.bash"
 . "$(dirname "$0")/../lib/tap.bash"
