@@ -66,7 +66,7 @@ static int read_to_end(int fd, char *ret_text, size_t size, struct bt_error *err
 static int run_address(const struct bt_docker *docker, const char *container, const char *router,
                        struct bt_error *error)
 {
-    char said[512];
+    char said[512] = "";
     bt_auto_fd fd = -1;
     json_t *body = json_pack("{s:b, s:b, s:b, s:b, s:s, s:[s, s, s?]}", "AttachStdout", true, "AttachStderr",
                              true, "Tty", false, "Privileged", true, "User", "0:0", "Cmd", BT_CONTAINER_INIT,
