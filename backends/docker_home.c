@@ -109,17 +109,19 @@ static int read_home(const struct bt_docker *docker, const char *reader, struct 
     return fail_save(result, sink->freeze, error);
 }
 
-/* Of no network, and with nothing of the agent but its home. */
+/* Of no network, and with nothing of the agent but its home. As the agent: podman gives all that it reads to
+ * the container's user. */
 static json_t *reader_document(const struct bt_guest_identity *identity, const char *image)
 {
     char name[BT_DOCKER_NAME_SIZE];
     bt_docker_name(identity, name);
     bt_auto_free char *volume = bt_string_format("%s.home", name);
-    return json_pack("{s:s, s:[s], s:o, s:b, s:{s:s, s:[s], s:[{s:s, s:s, s:s, s:b, s:{s:b}}]}}", "Image",
-                     image, "Entrypoint", "/nothing-runs", "Labels", bt_docker_labels(identity),
-                     "NetworkDisabled", true, "HostConfig", "NetworkMode", "none", "CapDrop", "ALL", "Mounts",
-                     "Type", "volume", "Source", volume, "Target", HOME, "ReadOnly", true, "VolumeOptions",
-                     "NoCopy", true);
+    bt_auto_free char *user = bt_string_format("%u:%u", BT_DOCKER_AGENT_ID, BT_DOCKER_AGENT_ID);
+    return json_pack("{s:s, s:s, s:[s], s:o, s:b, s:{s:s, s:[s], s:[{s:s, s:s, s:s, s:b, s:{s:b}}]}}",
+                     "Image", image, "User", user, "Entrypoint", "/nothing-runs", "Labels",
+                     bt_docker_labels(identity), "NetworkDisabled", true, "HostConfig", "NetworkMode", "none",
+                     "CapDrop", "ALL", "Mounts", "Type", "volume", "Source", volume, "Target", HOME,
+                     "ReadOnly", true, "VolumeOptions", "NoCopy", true);
 }
 
 static int make_reader(const struct bt_docker *docker, const struct bt_freeze *freeze, const char *reader,
