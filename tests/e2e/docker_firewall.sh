@@ -2,6 +2,11 @@
 # Somebody flushes all rules of the host, or loads a firewall anew, while an agent in a container works and tries what it may
 # not: the helper notices, closes, repairs; the agent works on, and what it tries gets nowhere from then on. With the bridges of
 # the host asking the inet hooks, and without.
+. "$(dirname "$0")/../lib/host_image.bash"
+if [ "${BERTH_WORLD:-}" != inside ] && [ "$(id -u)" = 0 ]; then # inside is no network
+    HOST_FILES=$(host_image) || exit
+    export HOST_FILES=${HOST_FILES##*/}
+fi
 . "$(dirname "$0")/../lib/docker_world.bash"
 
 cat >"$WORLD/judge.py" <<'END_OF_JUDGE'
@@ -97,10 +102,9 @@ iptables -F FORWARD
 
 # ---- firewalld: it loads its own table anew, and leaves ours alone ----
 host=$WORLD/host
-files=$(find /opt/source/build/hosts -mindepth 1 -maxdepth 1 -type d -name '????????????????' -printf '%T@ %p\n' | sort -n | tail -1)
 mkdir "$WORLD/layer" "$host"
 mount -t tmpfs layer "$WORLD/layer" && mkdir "$WORLD/layer/upper" "$WORLD/layer/work"
-check "a root for firewalld" mount -t overlay host -o "lowerdir=${files#* },upperdir=$WORLD/layer/upper,workdir=$WORLD/layer/work" "$host"
+check "a root for firewalld" mount -t overlay host -o "lowerdir=/opt/source/build/hosts/$HOST_FILES,upperdir=$WORLD/layer/upper,workdir=$WORLD/layer/work" "$host"
 mount -t proc proc "$host/proc"
 mount --rbind /dev "$host/dev"
 mount -t tmpfs run "$host/run"

@@ -20,33 +20,8 @@
 # shellcheck source=tests/lib/helper.bash
 . "$(dirname "${BASH_SOURCE[0]}")/helper.bash"
 
-HOST_PACKAGES=systemd,systemd-sysv,dbus,passwd,procps,iproute2,nftables,iptables,python3
-HOST_PACKAGES+=,docker.io,firewalld,ufw,libmnl0,libnftnl11,libseccomp2,libcap-ng0
-HOST_SUITE=bookworm
-
-# Prints the folder with the host's files.
-host_image() {
-    local key folder
-    key=$(sha256sum <<<"$HOST_SUITE $HOST_PACKAGES" | head -c 16)
-    folder=$HELPER_SOURCE/build/hosts/$key
-    mkdir -p "$HELPER_SOURCE/build/hosts"
-    (
-        flock 9
-        [ -d "$folder" ] && exit
-        rm -rf "$folder.new"
-        mkdir "$folder.new"
-        mmdebstrap --quiet --mode=unshare --format=tar --variant=minbase --include="$HOST_PACKAGES" \
-            --aptopt='APT::Install-Recommends "false"' --dpkgopt=force-unsafe-io \
-            --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
-            --dpkgopt='path-exclude=/usr/share/locale/*' "$HOST_SUITE" - 2>"$folder.log" |
-            tar -x --numeric-owner -C "$folder.new" &&
-            systemctl --root="$folder.new" --quiet disable docker.service docker.socket containerd.service \
-                firewalld.service ufw.service nftables.service 2>>"$folder.log" &&
-            mv "$folder.new" "$folder"
-    ) 9>"$HELPER_SOURCE/build/hosts/lock"
-    [ -d "$folder" ] || { tail -5 "$folder.log" >&2; return 1; }
-    echo "$folder"
-}
+# shellcheck source=tests/lib/host_image.bash
+. "$(dirname "${BASH_SOURCE[0]}")/host_image.bash"
 
 # Groups of processes for the container, where no systemd runs that would make one.
 host_cgroups() {
