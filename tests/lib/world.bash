@@ -18,7 +18,7 @@
 # of the backend docker; with BERTH_TEST_RUNTIME=runsc the engine has gVisor as well. That takes the machine's own root,
 # since an engine needs devices and control groups: there is no user namespace then, all others are new as ever. The
 # engine's data lie below /var/tmp/berth-world-docker. docker_start, docker_start_again; DOCKER_PID, DOCKER_LOG,
-# DOCKER_OPTIONS.
+# DOCKER_OPTIONS; PODMAN_IDLE_SECONDS (0: for ever), until its service ends by itself.
 #
 # With BERTH_TEST_MACHINE=own the world is in a machine of its own, with control groups of version 2 (machine.bash).
 #
@@ -145,7 +145,7 @@ END
     fi
     if [ "${BERTH_TEST_ENGINE:-}" = podman ]; then
         podman_settings
-        podman system service --time=0 unix:///run/docker.sock >>"$DOCKER_LOG" 2>&1 &
+        podman system service --time="${PODMAN_IDLE_SECONDS:-0}" unix:///run/docker.sock >>"$DOCKER_LOG" 2>&1 &
     else
         # shellcheck disable=SC2086
         dockerd ${DOCKER_OPTIONS:-} --config-file /opt/docker/daemon.json --data-root /opt/docker/data --exec-root /run/docker \
