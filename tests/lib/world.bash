@@ -145,7 +145,9 @@ END
     fi
     if [ "${BERTH_TEST_ENGINE:-}" = podman ]; then
         podman_settings
-        podman system service --time="${PODMAN_IDLE_SECONDS:-0}" unix:///run/docker.sock >>"$DOCKER_LOG" 2>&1 &
+        # conmon writes a file where it was started when a container's memory is short.
+        (cd /opt/docker && exec podman system service --time="${PODMAN_IDLE_SECONDS:-0}" unix:///run/docker.sock \
+            >>"$DOCKER_LOG" 2>&1) &
     else
         # shellcheck disable=SC2086
         dockerd ${DOCKER_OPTIONS:-} --config-file /opt/docker/daemon.json --data-root /opt/docker/data --exec-root /run/docker \
