@@ -14,9 +14,9 @@
 /* Generations are recorded in blocks, so that most leases need not write the record. */
 #define GENERATION_BLOCK 256U
 /* When there is no record (a new table): the clock, so that generations of a table that was lost in this
- * boot, which conntrack entries may still carry, are not handed out again. 31 leases a second for 795 days.
+ * boot, which conntrack entries may still carry, are not handed out again. 62 leases a second for 397 days.
  */
-#define MILLISECONDS_PER_GENERATION 32U
+#define MILLISECONDS_PER_GENERATION 16U
 
 static struct bt_kernel instance;
 
