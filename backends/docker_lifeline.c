@@ -18,9 +18,10 @@
 
 #include "backends/docker_internal.h"
 #include "vm/container_protocol.h"
+#include "vm/guest_link_internal.h"
 
 #define READY_MS 60000
-#define RESTORE_MS 100000.0 /* for the engine to come again: less than BT_CONTAINER_SILENCE_MS and a beat */
+#define RESTORE_MS 100000 /* for the engine to come again: less than BT_CONTAINER_SILENCE_MS and a beat */
 #define RESTORE_PAUSE_NS 250000000L
 #define STACK_SIZE (512UL * 1024) /* for calls of the API */
 #define LINE_SIZE 256U
@@ -44,13 +45,6 @@ struct bt_docker_lifeline {
     size_t line_length;
     bool is_ready;
 };
-
-static double now_ms(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1000.0 + (double)now.tv_nsec / 1e6;
-}
 
 /* What the console says: on to the log, and looked at until the line that says that all is in place. */
 static void take_console(struct bt_docker_lifeline *lifeline, const char *data, size_t length)
@@ -233,8 +227,8 @@ static int hold_again(struct bt_docker_lifeline *lifeline)
 static bool wait_for_engine(struct bt_docker_lifeline *lifeline)
 {
     const struct timespec pause = {.tv_nsec = RESTORE_PAUSE_NS};
-    double deadline_ms = now_ms() + RESTORE_MS;
-    while (lifeline->is_restored && !atomic_load(&lifeline->is_closing) && now_ms() < deadline_ms) {
+    int64_t deadline_ms = bt_link_now_ms() + RESTORE_MS;
+    while (lifeline->is_restored && !atomic_load(&lifeline->is_closing) && bt_link_now_ms() < deadline_ms) {
         struct bt_docker answering;
         bool is_there = bt_docker_connect(&answering, NULL) == 0;
         int result = is_there ? hold_again(lifeline) : 0;
@@ -256,13 +250,13 @@ static void beat(const struct bt_docker_lifeline *lifeline)
 static void *keep(void *argument)
 {
     struct bt_docker_lifeline *lifeline = argument;
-    double beaten_ms = 0;
+    int64_t beaten_ms = 0;
     bool is_held = true;
     while (is_held) {
         struct pollfd readable = {lifeline->fd, POLLIN, 0};
-        if (now_ms() - beaten_ms >= BT_CONTAINER_BEAT_MS) {
+        if (bt_link_now_ms() - beaten_ms >= BT_CONTAINER_BEAT_MS) {
             beat(lifeline);
-            beaten_ms = now_ms();
+            beaten_ms = bt_link_now_ms();
         }
         int count = poll(&readable, 1, BT_CONTAINER_BEAT_MS);
         if (count > 0)
