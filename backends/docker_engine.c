@@ -182,7 +182,9 @@ int bt_docker_engine_check(const struct bt_docker_engine *engine, struct bt_erro
         return bt_fail(
             error, BT_EXIT_INFRASTRUCTURE, EOPNOTSUPP,
             "install netavark, have an administrator set network_backend = \"netavark\" in "
-            "/etc/containers/containers.conf, then: podman system reset; or use --backend qemu",
+            "/etc/containers/containers.conf and run podman system reset, which removes all that podman has; "
+            "or use "
+            "--backend qemu",
             "this container engine is podman with CNI's networks, which cannot use a bridge that is there "
             "already, as berth-helper's are");
     return 0;
